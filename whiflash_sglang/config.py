@@ -1,0 +1,157 @@
+"""The one place where flags, YAML and Python arguments become a validated configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+PAIRS = ("df-e3", "ddt-e3")
+ROUTERS = ("neural", "entropy", "dflash", "eagle3", "alternate", "random")
+
+# EAGLE-3's tree in the published runs: steps, top-k, verify tokens with the root.
+DEFAULT_EAGLE_TREE = (8, 10, 60)
+
+
+def _option(flag: str, help: str, default: Any = None, **argparse_options: Any) -> Any:
+    """A config field and, in its metadata, the command-line flag that sets it."""
+    metadata = {"flag": flag, "help": help, "argparse": argparse_options}
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class WhiflashConfig:
+    """What WHIFLASH needs beyond SGLang's own arguments. Frozen; build it with :meth:`from_mapping`.
+
+    EAGLE-3's tree shape stays in SGLang's ``speculative_num_steps``,
+    ``speculative_eagle_topk`` and ``speculative_num_draft_tokens``.
+    """
+
+    dflash_draft: str | None = None  # --speculative-draft-model-path
+    dflash_draft_revision: str | None = None  # --speculative-draft-model-revision
+    drafters: str = _option(
+        "--whiflash-drafters", "The pair of drafters to route between.", "df-e3", choices=PAIRS
+    )
+    eagle_draft: str | None = _option(
+        "--whiflash-eagle-draft", "EAGLE-3 draft: Hub repo id or folder."
+    )
+    eagle_draft_revision: str | None = _option(
+        "--whiflash-eagle-draft-revision", "Branch, tag or commit of the EAGLE-3 draft."
+    )
+    router: str = _option(
+        "--whiflash-router",
+        "Who picks the drafter of a round. dflash and eagle3 always pick that one; "
+        "alternate and random are test and baseline arms.",
+        "neural",
+        choices=ROUTERS,
+    )
+    neural_router_path: str | None = _option(
+        "--whiflash-neural-router-path",
+        "Neural router: Hub repo id, folder or .safetensors file.",
+    )
+    neural_router_threshold: float | None = _option(
+        "--whiflash-neural-router-threshold",
+        "A round goes to the router's positive drafter when the summed (score - threshold) is above 0. "
+        "Default: the router's config.json, else 0.",
+        type=float,
+    )
+    entropy_threshold: float | None = _option(
+        "--whiflash-entropy-threshold",
+        "Target entropy, in nats, above which a round goes to EAGLE-3.",
+        type=float,
+    )
+    router_seed: int = _option(
+        "--whiflash-router-seed", "Seed of the random router.", 0, type=int
+    )
+    ddtree_tree_budget: int | None = _option(
+        "--ddtree-tree-budget",
+        "Draft nodes of a DDTree, without the root. Belongs to ddt-e3.",
+        type=int,
+    )
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> WhiflashConfig:
+        """A validated config from field names and values.
+
+        Raises:
+            ValueError: an unknown key, or any fault :meth:`validate` finds.
+        """
+        known = {f.name for f in dataclasses.fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise ValueError(
+                f"unknown WHIFLASH option(s) {unknown}; known are {sorted(known)}"
+            )
+        config = cls(**values)
+        config.validate()
+        return config
+
+    def validate(self) -> None:
+        """Refuse values that cannot work together, before any weight is loaded.
+
+        Raises:
+            ValueError: names the flag and the value.
+        """
+        self._require_choice("drafters", PAIRS)
+        self._require_choice("router", ROUTERS)
+        self._require_drafts()
+        self._require_router_inputs()
+        self._require_pair()
+
+    def _require_choice(self, name: str, choices: tuple[str, ...]) -> None:
+        value = getattr(self, name)
+        if value not in choices:
+            raise ValueError(f"{flag_of(name)} is {value!r}; choose one of {', '.join(choices)}")
+
+    def _require_drafts(self) -> None:
+        if not self.dflash_draft:
+            raise ValueError(
+                "--speculative-draft-model-path is missing: WHIFLASH needs the DFlash draft there "
+                "(and the EAGLE-3 draft in --whiflash-eagle-draft)"
+            )
+        if not self.eagle_draft:
+            raise ValueError(
+                "--whiflash-eagle-draft is missing: WHIFLASH needs the EAGLE-3 draft there "
+                f"(the DFlash draft is {self.dflash_draft!r})"
+            )
+
+    def _require_router_inputs(self) -> None:
+        if self.router == "neural" and not self.neural_router_path:
+            raise ValueError(
+                "--whiflash-router is 'neural' but --whiflash-neural-router-path is missing; "
+                f"name a router, or choose another of {', '.join(ROUTERS)}"
+            )
+        if self.router == "entropy":
+            if self.entropy_threshold is None:
+                raise ValueError(
+                    "--whiflash-router is 'entropy' but --whiflash-entropy-threshold (nats) is missing"
+                )
+            if not self.entropy_threshold >= 0:
+                raise ValueError(
+                    f"--whiflash-entropy-threshold is {self.entropy_threshold}; "
+                    "an entropy is at least 0 nats"
+                )
+
+    def _require_pair(self) -> None:
+        if self.drafters == "ddt-e3":
+            raise ValueError(
+                "--whiflash-drafters ddt-e3 (DDTree) is not available in this version; use df-e3"
+            )
+        if self.ddtree_tree_budget is not None:
+            raise ValueError(
+                f"--ddtree-tree-budget is {self.ddtree_tree_budget}, but --whiflash-drafters is "
+                f"{self.drafters!r}: only ddt-e3 has a tree budget"
+            )
+
+
+def flag_of(name: str) -> str:
+    """The command-line flag that sets a config field."""
+    special = {
+        "dflash_draft": "--speculative-draft-model-path",
+        "dflash_draft_revision": "--speculative-draft-model-revision",
+    }
+    if name in special:
+        return special[name]
+    by_name = {f.name: f for f in dataclasses.fields(WhiflashConfig)}
+    return by_name[name].metadata["flag"]

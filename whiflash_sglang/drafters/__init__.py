@@ -1,0 +1,1 @@
+"""The drafters WHIFLASH routes between. Each returns a tree; none knows of the others."""

@@ -1,0 +1,148 @@
+"""DFlash: one bidirectional forward over [bonus token, masks] drafts a whole block.
+
+The draft has no embedding and no head: both are the target's. Its context K/V
+are projections of the target's captured states and of nothing else, so bringing
+it up to date runs no attention and no MLP.
+
+Source: the DFlash model cards and SGLang 0.5.23 ``models/dflash.py``,
+``speculative/dflash_worker_v2.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from sglang.srt.mem_cache.memory_pool import KVWriteLoc
+from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
+from sglang.srt.runtime_context import get_spec
+from sglang.srt.speculative.draft_worker_common import make_draft_block_spec_info
+from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+
+from whiflash_sglang.drafters.chain import chain_verify_input
+from whiflash_sglang.drafters.configs import DFlashShape
+from whiflash_sglang.features import FeatureColumns
+from whiflash_sglang.rounds import CommittedRows, window_plan, window_positions
+from whiflash_sglang.vocabulary import TargetVocabulary
+
+
+class DFlashDrafter:
+    """Block-diffusion drafter: a chain of ``block_size - 1`` tokens a round."""
+
+    name = "dflash"
+    topk = 1
+
+    def __init__(
+        self,
+        worker: Any,
+        target_worker: Any,
+        shape: DFlashShape,
+        columns: FeatureColumns,
+        vocabulary: TargetVocabulary,
+    ) -> None:
+        self.worker = worker
+        self._target_worker = target_worker
+        self._mask_token_id = shape.mask_token_id
+        self._columns = columns
+        self._vocabulary = vocabulary
+        self.width = shape.block_size
+        self.depth = shape.block_size - 1
+        self._block_spec_info = make_draft_block_spec_info(
+            draft_token_num=shape.block_size, device=target_worker.device
+        )
+        # The model asks this attribute for embeddings where it has none of its own.
+        # Handing it input_embeds instead would cast them to bfloat16 on the way.
+        worker.model_runner.model.forward_embed = vocabulary.embed
+
+    @property
+    def runner(self) -> Any:
+        """The draft's ModelRunner."""
+        return self.worker.model_runner
+
+    def alloc_memory_pool(self, **pools: Any) -> None:
+        """See :class:`~whiflash_sglang.drafters.base.Drafter`."""
+        self.worker.alloc_memory_pool(**pools)
+
+    def init_attention_backends(self, commit_width: int) -> None:
+        """Its attention backend verifies blocks, at this drafter's own width."""
+        with get_spec().override(speculative_num_draft_tokens=self.width):
+            self.worker.init_attention_backends()
+
+    def init_cuda_graphs(self, commit_width: int) -> None:
+        """The block forward runs eagerly; the call sets up attributes that a forward reads."""
+        with get_spec().override(speculative_num_draft_tokens=self.width):
+            self.worker.init_cuda_graphs(capture_decode_cuda_graph=False)
+
+    def prefill(self, batch: Any, captured: torch.Tensor, next_tokens: torch.Tensor, kv_loc_plan: Any) -> None:
+        """Write context K/V of a prompt chunk into the slots that the target's prefill wrote.
+
+        Args:
+            captured: [tokens, union * hidden_size], the union capture of the chunk.
+        """
+        positions = torch.cat(
+            [
+                torch.arange(prefix, prefix + extend)
+                for prefix, extend in zip(batch.prefix_lens, batch.extend_lens, strict=True)
+            ]
+        ).to(captured.device)
+        slots = kv_loc_plan.write_ids(self.runner.kv_index_translator)
+        self._write_context(self._columns(captured), positions, slots)
+
+    def commit(self, batch: Any, rows: CommittedRows) -> None:
+        """Write context K/V of the accepted rows."""
+        positions = window_positions(batch.seq_lens, rows.width)
+        features = self._columns(rows.features.reshape(-1, rows.features.shape[-1]))
+        slots = rows.window.write_ids(self.runner.kv_index_translator)
+        self._write_context(features, positions, slots)
+
+    def draft(self, batch: Any) -> Any:
+        """See :class:`~whiflash_sglang.drafters.base.Drafter`."""
+        bs = len(batch.seq_lens)
+        forward_batch = self._block_batch(batch)
+        hidden = self.runner.forward(forward_batch).logits_output.hidden_states
+        drafted = hidden.view(bs, self.width, -1)[:, 1:]
+        tokens = self._vocabulary.argmax(drafted.reshape(bs * self.depth, -1))
+        return chain_verify_input(batch, tokens.view(bs, self.depth), self._target_worker)
+
+    def _block_batch(self, batch: Any) -> ForwardBatch:
+        """The forward over [bonus token, mask, mask, ...] of every request."""
+        bs, width = len(batch.seq_lens), self.width
+        block = torch.full((bs, width), self._mask_token_id, dtype=torch.int64, device=batch.device)
+        block[:, 0] = batch.spec_info.bonus_tokens
+        seq_lens_cpu = batch.seq_lens_cpu
+        forward_batch = ForwardBatch(
+            forward_mode=ForwardMode.TARGET_VERIFY,
+            batch_size=bs,
+            input_ids=block.flatten(),
+            req_pool_indices=batch.req_pool_indices,
+            seq_lens=batch.seq_lens,
+            out_cache_loc=None,
+            seq_lens_sum=None if seq_lens_cpu is None else int(seq_lens_cpu.sum()),
+            seq_lens_cpu=seq_lens_cpu,
+            positions=window_positions(batch.seq_lens, width),
+            spec_algorithm=SpeculativeAlgorithm.DFLASH,
+            spec_info=self._block_spec_info,
+            capture_hidden_mode=CaptureHiddenMode.NULL,
+            global_num_token_non_padded_cpu=bs * width,
+        )
+        window = window_plan(batch, width, self._target_worker)
+        window.bind(forward_batch, self.runner.kv_index_translator)
+        return forward_batch
+
+    def _write_context(self, features: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor) -> None:
+        """K/V of every layer from features [n, layers * hidden] at positions int64 [n]."""
+        model = self.runner.model
+        context = model.project_target_hidden(features)
+        for layer in model.layers:
+            attention = layer.self_attn
+            k, v = attention.kv_proj_only(model.prepare_context_hidden_for_kv(layer, context))
+            k = attention.apply_k_rope(positions, attention.apply_k_norm(k))
+            self.runner.token_to_kv_pool.set_kv_buffer(
+                attention.attn,
+                KVWriteLoc(slots, physical=True),
+                k.view(-1, attention.num_kv_heads, attention.head_dim),
+                v.view(-1, attention.num_kv_heads, attention.head_dim),
+                attention.attn.k_scale,
+                attention.attn.v_scale,
+            )
+

@@ -1,0 +1,75 @@
+"""Builds both drafters from their checkpoints, each checked before and after its weights load."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from sglang.srt.arg_groups.overrides import resolving_view
+from sglang.srt.runtime_context import get_spec
+from sglang.srt.speculative.draft_worker_common import build_draft_tp_worker
+from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker
+from sglang.srt.speculative.spec_utils import draft_pp_context, draft_tp_context
+
+from whiflash_sglang.algorithm import config_of, dflash_shape_of, eagle3_shape_of
+from whiflash_sglang.config import WhiflashConfig
+from whiflash_sglang.drafters.dflash import DFlashDrafter
+from whiflash_sglang.drafters.eagle3 import Eagle3Drafter
+from whiflash_sglang.features import FeatureColumns, union_of
+from whiflash_sglang.vocabulary import TargetVocabulary
+
+logger = logging.getLogger(__name__)
+
+
+def load_drafters(
+    server_args: Any, gpu_id: int, nccl_port: int, target_worker: Any
+) -> tuple[WhiflashConfig, Eagle3Drafter, DFlashDrafter]:
+    """Load the EAGLE-3 and the DFlash draft beside a loaded target.
+
+    Raises:
+        ValueError: a checkpoint that does not fit, by name.
+    """
+    config = config_of(server_args)
+    args = resolving_view(server_args)
+    dflash, eagle3 = dflash_shape_of(args, config), eagle3_shape_of(args, config)
+    union = union_of(dflash.target_layer_ids, eagle3.target_layer_ids)
+    hidden_size = target_worker.model_runner.model_config.hidden_size
+
+    eagle_worker = EagleDraftWorker(server_args, gpu_id, nccl_port, target_worker)
+    eagle_columns = FeatureColumns(eagle3.target_layer_ids, union, hidden_size)
+    dflash_worker = _dflash_worker(config, server_args, gpu_id, nccl_port, target_worker, eagle_worker)
+    dflash_columns = FeatureColumns(dflash.target_layer_ids, union, hidden_size)
+    vocabulary = TargetVocabulary(target_worker.model_runner.model)
+    return (
+        config,
+        Eagle3Drafter(eagle_worker, eagle_columns),
+        DFlashDrafter(dflash_worker, target_worker, dflash, dflash_columns, vocabulary),
+    )
+
+
+def _dflash_worker(
+    config: WhiflashConfig,
+    server_args: Any,
+    gpu_id: int,
+    nccl_port: int,
+    target_worker: Any,
+    eagle_worker: EagleDraftWorker,
+) -> Any:
+    """SGLang builds a draft from the process-wide draft path; this one's is put there meanwhile."""
+    with (
+        get_spec().override(
+            speculative_draft_model_path=config.dflash_draft,
+            speculative_draft_model_revision=config.dflash_draft_revision or "main",
+        ),
+        draft_pp_context(),
+        draft_tp_context(eagle_worker.parallel_layout),
+    ):
+        bundle = build_draft_tp_worker(
+            server_args=server_args,
+            gpu_id=gpu_id,
+            nccl_port=nccl_port,
+            target_model_config=target_worker.model_runner.model_config,
+            algo_label="WHIFLASH",
+            random_seed=target_worker.random_seed,
+        )
+    return bundle.draft_worker
