@@ -8,7 +8,10 @@ from typing import Any
 from sglang.srt.speculative.spec_registry import CustomSpecAlgo
 
 from whiflash_sglang.config import DEFAULT_EAGLE_TREE, WhiflashConfig
+from whiflash_sglang.drafters.configs import Drafts, read_drafts, read_hf_config
+from whiflash_sglang.drafters.weights import check_dflash, check_eagle3
 from whiflash_sglang.refusals import refuse_arguments, refuse_target
+from whiflash_sglang.routing.checkpoint import load_router
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +82,7 @@ class WhiflashAlgorithm(CustomSpecAlgo):
 
         args = resolving_view(server_args)
         tree = args.speculative_num_steps * args.speculative_eagle_topk
-        block = dflash_shape_of(args, config_of(server_args)).block_size
+        block = read_drafts(args, config_of(server_args)).dflash.block_size
         return max(tree, args.speculative_num_draft_tokens, block)
 
     def handle_server_args(self, server_args: Any) -> None:
@@ -94,8 +97,9 @@ class WhiflashAlgorithm(CustomSpecAlgo):
         config = config_of(server_args)
         self._set_scheduling(server_args)
         self._set_tree(server_args)
-        dflash_shape_of(server_args, config)
-        eagle3_shape_of(server_args, config)
+        drafts = read_drafts(server_args, config)
+        check_checkpoints(config, drafts)
+        self._set_dtype(server_args, drafts)
         # SGLang reads this field as the EAGLE draft of an is_eagle3() algorithm.
         server_args.speculative_draft_model_path = config.eagle_draft
         server_args.speculative_draft_model_revision = config.eagle_draft_revision or "main"
@@ -109,6 +113,15 @@ class WhiflashAlgorithm(CustomSpecAlgo):
             )
         if server_args.device == "cpu" and not server_args.disable_overlap_schedule:
             server_args.disable_overlap_schedule = True
+
+    def _set_dtype(self, server_args: Any, drafts: Drafts) -> None:
+        """The drafts run in the target's dtype and unquantised, whatever they are stored in."""
+        stored = {str(c.dtype).removeprefix("torch.") for c in (drafts.dflash_config, drafts.eagle3_config)}
+        target = drafts.target.dtype
+        if server_args.dtype == "auto" and stored != {target} and target in ("bfloat16", "float16"):
+            server_args.dtype = target
+        if not server_args._speculative_draft_quantization_explicitly_set:
+            server_args.speculative_draft_model_quantization = None
 
     def _set_tree(self, server_args: Any) -> None:
         fields = ("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens")
@@ -136,44 +149,28 @@ def validate_arguments(server_args: Any) -> None:
     """
     refuse_arguments(server_args)
     config_of(server_args)
-    refuse_target(target_config_of(server_args))
-
-
-def target_config_of(args: Any) -> Any:
-    """The target's Hugging Face config."""
-    from whiflash_sglang.drafters.configs import read_hf_config
-
-    return read_hf_config(args.model_path, args.revision, "--model-path", args.trust_remote_code)
-
-
-def dflash_shape_of(args: Any, config: WhiflashConfig) -> Any:
-    """The checked :class:`~whiflash_sglang.drafters.configs.DFlashShape` of the run."""
-    from whiflash_sglang.drafters.configs import TargetShape, dflash_shape, read_hf_config
-
-    assert config.dflash_draft is not None  # WhiflashConfig.validate
-    target = TargetShape.of(args.model_path, target_config_of(args))
-    hf_config = read_hf_config(
-        config.dflash_draft,
-        config.dflash_draft_revision,
-        "--speculative-draft-model-path",
-        args.trust_remote_code,
+    refuse_target(
+        read_hf_config(
+            server_args.model_path, server_args.revision, "--model-path", server_args.trust_remote_code
+        )
     )
-    return dflash_shape(config.dflash_draft, hf_config, target)
 
 
-def eagle3_shape_of(args: Any, config: WhiflashConfig) -> Any:
-    """The checked :class:`~whiflash_sglang.drafters.configs.Eagle3Shape` of the run."""
-    from whiflash_sglang.drafters.configs import TargetShape, eagle3_shape, read_hf_config
+def check_checkpoints(config: WhiflashConfig, drafts: Drafts) -> None:
+    """Check tensor names and shapes of both drafts and of a neural router, in the launcher.
 
-    assert config.eagle_draft is not None  # WhiflashConfig.validate
-    target = TargetShape.of(args.model_path, target_config_of(args))
-    hf_config = read_hf_config(
-        config.eagle_draft,
-        config.eagle_draft_revision,
-        "--whiflash-eagle-draft",
-        args.trust_remote_code,
-    )
-    return eagle3_shape(config.eagle_draft, hf_config, target)
+    Raises:
+        ValueError: a checkpoint that does not fit, by flag.
+    """
+    check_eagle3(config, drafts)
+    check_dflash(config, drafts)
+    if config.neural_router_path is not None and config.router == "neural":
+        load_router(
+            config.neural_router_path,
+            pair=config.drafters,
+            tree_budget=config.ddtree_tree_budget,
+            hidden_size=drafts.target.hidden_size,
+        )
 
 
 def _check_tree(steps: int, topk: int, tokens: int) -> None:

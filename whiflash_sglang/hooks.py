@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from whiflash_sglang.algorithm import CONFIG_ATTRIBUTE, NAME, config_of, dflash_shape_of, eagle3_shape_of
+from whiflash_sglang.algorithm import CONFIG_ATTRIBUTE, NAME, config_of
 from whiflash_sglang.config import WhiflashConfig
+from whiflash_sglang.drafters.configs import read_drafts
 from whiflash_sglang.flags import add_flags, flags_given, given_options
 
 _SPEC_AUX = "sglang.srt.model_executor.model_runner_components.spec_aux_hidden_state"
@@ -24,6 +25,9 @@ def install() -> None:
     )
     HookRegistry.register(
         f"{sizing}.get_req_to_token_extra_context_len", widen_token_rows, HookType.AFTER
+    )
+    HookRegistry.register(
+        "sglang.srt.speculative.eagle_utils.eagle_sample", sample_own_batches, HookType.AROUND
     )
 
 
@@ -75,14 +79,13 @@ def capture_union(
         return
     from sglang.srt.arg_groups.overrides import resolving_view
 
-    args, config = resolving_view(server_args), config_of(server_args)
-    dflash, eagle3 = dflash_shape_of(args, config), eagle3_shape_of(args, config)
+    drafts = read_drafts(resolving_view(server_args), config_of(server_args))
     aux_config.eagle_aux_hidden_state_layer_ids = union_of(
-        dflash.target_layer_ids, eagle3.target_layer_ids
+        drafts.dflash.target_layer_ids, drafts.eagle3.target_layer_ids
     )
     # SGLang scales the target's bytes per token by this number of layers.
     target_row = model_config.get_total_num_kv_heads() * model_config.head_dim
-    dflash_layers = -(-dflash.num_layers * dflash.kv_row // target_row)
+    dflash_layers = -(-drafts.dflash.num_layers * drafts.dflash.kv_row // target_row)
     aux_config.eagle_draft_num_layers += dflash_layers
 
 
@@ -94,3 +97,12 @@ def widen_token_rows(extra: int) -> int | None:
     if get_spec().speculative_algorithm != NAME:
         return None
     return max(extra, get_alloc_reserve_per_decode() + get_alloc_page_size() - 1)
+
+
+def sample_own_batches(original: Any, verify_input: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
+    """Around ``eagle_sample``: see :mod:`whiflash_sglang.sampling`, imported when a batch first needs it."""
+    if batch.spec_algorithm.name != NAME:
+        return original(verify_input, batch, *args, **kwargs)
+    from whiflash_sglang.sampling import sample_verify
+
+    return sample_verify(original, verify_input, batch, *args, **kwargs)

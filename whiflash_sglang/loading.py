@@ -1,8 +1,7 @@
-"""Builds both drafters from their checkpoints, each checked before and after its weights load."""
+"""Builds both drafters from their checkpoints."""
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from sglang.srt.arg_groups.overrides import resolving_view
@@ -11,27 +10,22 @@ from sglang.srt.speculative.draft_worker_common import build_draft_tp_worker
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker
 from sglang.srt.speculative.spec_utils import draft_pp_context, draft_tp_context
 
-from whiflash_sglang.algorithm import config_of, dflash_shape_of, eagle3_shape_of
+from whiflash_sglang.algorithm import config_of
 from whiflash_sglang.config import WhiflashConfig
+from whiflash_sglang.drafters.configs import read_drafts
 from whiflash_sglang.drafters.dflash import DFlashDrafter
 from whiflash_sglang.drafters.eagle3 import Eagle3Drafter
 from whiflash_sglang.features import FeatureColumns, union_of
 from whiflash_sglang.vocabulary import TargetVocabulary
 
-logger = logging.getLogger(__name__)
-
 
 def load_drafters(
     server_args: Any, gpu_id: int, nccl_port: int, target_worker: Any
 ) -> tuple[WhiflashConfig, Eagle3Drafter, DFlashDrafter]:
-    """Load the EAGLE-3 and the DFlash draft beside a loaded target.
-
-    Raises:
-        ValueError: a checkpoint that does not fit, by name.
-    """
+    """Load the EAGLE-3 and the DFlash draft, checked when the arguments were read, beside a loaded target."""
     config = config_of(server_args)
-    args = resolving_view(server_args)
-    dflash, eagle3 = dflash_shape_of(args, config), eagle3_shape_of(args, config)
+    drafts = read_drafts(resolving_view(server_args), config)
+    dflash, eagle3 = drafts.dflash, drafts.eagle3
     union = union_of(dflash.target_layer_ids, eagle3.target_layer_ids)
     hidden_size = target_worker.model_runner.model_config.hidden_size
 

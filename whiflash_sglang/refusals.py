@@ -70,6 +70,7 @@ REFUSALS = (
     Refusal("enable_multi_layer_eagle", _is_set, "the EAGLE-3 draft is one model run step by step"),
     Refusal("enable_return_hidden_states", _is_set, "the captured states are the drafters' layers"),
     Refusal("enable_lora", _is_set, "LoRA adapters on the target are not supported"),
+    Refusal("enable_watermark", _is_set, "a watermark is applied by SGLang's own verify only"),
     Refusal("dllm_algorithm", _is_set, "the target has to be autoregressive"),
     Refusal("speculative_draft_window_size", _is_set, "both drafters attend to the whole context"),
     Refusal("speculative_token_map", _is_set, "an EAGLE-3 draft brings its own d2t map"),

@@ -187,11 +187,12 @@ class CpuMultiStepDraftBackend:
             ]
 
     def _view(self, backend: CpuAttnBackend, i: int, row: int, prefix: int, step: int):
-        own = torch.zeros(self.topk, self.topk, self.num_steps, dtype=torch.bool)
-        branches = torch.arange(self.topk)
-        own[branches, branches, : step + 1] = True
-        mask = _prefix_and(prefix, own.view(self.topk, -1))
+        """Only slots that some step has written are read: a masked slot still meets a zero weight."""
+        written = torch.arange(self.topk * self.num_steps).view(self.topk, self.num_steps)
         slots = backend._slots(row, prefix + self.topk * self.num_steps)
+        slots = torch.cat([slots[:prefix], slots[prefix:][written[:, : step + 1].flatten()]])
+        own = torch.eye(self.topk, dtype=torch.bool).repeat_interleave(step + 1, dim=1)
+        mask = _prefix_and(prefix, own)
         return RequestView(slice(i * self.topk, (i + 1) * self.topk), slots, mask, None)
 
 

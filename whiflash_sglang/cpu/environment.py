@@ -40,6 +40,8 @@ def prepare(device: str | None = None) -> str:
             "the CUDA build of sgl_kernel is already loaded"
         )
     os.environ["SGLANG_USE_CPU_ENGINE"] = "1"
+    # SGLang compiles a few small functions; on a CPU that costs more than it gives, and a C++ compiler.
+    os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
     if str(SUBSTITUTES) not in sys.path:
         sys.path.insert(0, str(SUBSTITUTES))
     return device

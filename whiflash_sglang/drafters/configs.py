@@ -10,21 +10,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from whiflash_sglang.config import WhiflashConfig, flag_of
+
 
 @dataclass(frozen=True)
 class TargetShape:
-    """What a drafter must agree with: layers, hidden size and vocabulary rows of the target."""
+    """What a drafter must agree with: layers, hidden size, vocabulary rows and dtype of the target."""
 
     path: str
     num_layers: int
     hidden_size: int
     vocab_size: int
+    dtype: str = "bfloat16"
 
     @classmethod
     def of(cls, path: str, hf_config: Any) -> TargetShape:
         """From a target's (text) config."""
         text = hf_config.get_text_config()
-        return cls(path, text.num_hidden_layers, text.hidden_size, text.vocab_size)
+        dtype = str(text.dtype).removeprefix("torch.")
+        return cls(path, text.num_hidden_layers, text.hidden_size, text.vocab_size, dtype)
 
 
 @dataclass(frozen=True)
@@ -48,13 +52,52 @@ class Eagle3Shape:
     max_positions: int | None
 
 
+@dataclass(frozen=True)
+class Drafts:
+    """Both drafters' configs, read and checked against the target's."""
+
+    target: TargetShape
+    dflash: DFlashShape
+    eagle3: Eagle3Shape
+    dflash_config: Any  # Hugging Face configs
+    eagle3_config: Any
+
+
+def read_drafts(args: Any, config: WhiflashConfig) -> Drafts:
+    """Read the three configs of a run.
+
+    Args:
+        args: SGLang's arguments (``model_path``, ``revision``, ``trust_remote_code``).
+
+    Raises:
+        ValueError: a config that is missing or does not fit, by flag and values.
+    """
+    assert config.dflash_draft and config.eagle_draft  # WhiflashConfig.validate
+    trust = args.trust_remote_code
+    target_config = read_hf_config(args.model_path, args.revision, "--model-path", trust)
+    target = TargetShape.of(args.model_path, target_config)
+    dflash_config = read_hf_config(
+        config.dflash_draft, config.dflash_draft_revision, flag_of("dflash_draft"), trust
+    )
+    eagle3_config = read_hf_config(
+        config.eagle_draft, config.eagle_draft_revision, flag_of("eagle_draft"), trust
+    )
+    return Drafts(
+        target=target,
+        dflash=dflash_shape(config.dflash_draft, dflash_config, target),
+        eagle3=eagle3_shape(config.eagle_draft, eagle3_config, target),
+        dflash_config=dflash_config,
+        eagle3_config=eagle3_config,
+    )
+
+
 def read_hf_config(path: str, revision: str | None, flag: str, trust_remote_code: bool = False) -> Any:
     """A draft's Hugging Face config.
 
     Raises:
         ValueError: nothing readable at ``path``; names the flag.
     """
-    from sglang.srt.utils.hf_transformers_utils import get_config
+    from sglang.srt.utils.hf_transformers.config import get_config
 
     try:
         return get_config(path, trust_remote_code=trust_remote_code, revision=revision)
