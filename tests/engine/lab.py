@@ -52,10 +52,17 @@ class Lab:
         """Output ids of prompts decoded together."""
         return [result["output_ids"] for result in self.generate(prompts, **params)]
 
-    def steer(self, pattern: str = "ED", truth: dict | None = None, corruption: float = 0.0, seed: int = 0) -> None:
+    def steer(
+        self,
+        pattern: str = "ED",
+        truth: dict | None = None,
+        corruption: float = 0.0,
+        seed: int = 0,
+        fault: str | None = None,
+    ) -> None:
         """Set what the next rounds do; ``truth`` maps prompt tuples to continuations."""
         known = {json.dumps(list(prompt)): ids for prompt, ids in (truth or {}).items()}
-        control = {"pattern": pattern, "truth": known, "corruption": corruption, "seed": seed}
+        control = {"pattern": pattern, "truth": known, "corruption": corruption, "seed": seed, "fault": fault}
         staged = self.folder / "control.tmp"
         staged.write_text(json.dumps(control))
         staged.rename(self.folder / "control.json")
@@ -67,18 +74,19 @@ class Lab:
         log.unlink(missing_ok=True)
         return [json.loads(line) for line in lines]
 
-    def free_tokens(self) -> tuple[int, int]:
-        """Free and total KV slots, with nothing running and the cache emptied."""
+    def free_slots(self) -> int:
+        """Free KV slots in the first round of a fixed small request, the cache emptied before.
+
+        Equal at two times when nothing leaked in between.
+        """
         self.engine.flush_cache()
         (self.folder / "report").touch()
-        self.generate([[5, 6, 7]], max_new_tokens=1)
-        self.engine.flush_cache()
-        report = json.loads((self.folder / "pool.json").read_text())
-        return report["free"], report["total"]
+        self.generate([[5, 6, 7]], max_new_tokens=2)
+        return json.loads((self.folder / "pool.json").read_text())["free"]
 
 
 @contextmanager
-def whiflash(folder: Path, router: str = "alternate", faults: tuple[str, ...] = (), **arguments: Any):
+def whiflash(folder: Path, router: str = "alternate", faulty: bool = False, **arguments: Any):
     """A lab around a WHIFLASH engine of the tiny models."""
     from sglang.srt.entrypoints.engine import Engine
     from sglang.srt.managers.scheduler import run_scheduler_process
@@ -99,7 +107,7 @@ def whiflash(folder: Path, router: str = "alternate", faults: tuple[str, ...] = 
 
     class ProbedEngine(Engine):
         run_scheduler_process_func = staticmethod(
-            partial(run_probed, run_scheduler_process, str(folder), faults)
+            partial(run_probed, run_scheduler_process, str(folder), faulty)
         )
 
     engine = ProbedEngine(server_args=args)
@@ -124,7 +132,7 @@ def plain(**arguments: Any):
 # -- the scheduler process's side ---------------------------------------------------------
 
 
-def run_probed(run: Any, folder: str, faults: tuple[str, ...], *args: Any, **kwargs: Any) -> None:
+def run_probed(run: Any, folder: str, faulty: bool, *args: Any, **kwargs: Any) -> None:
     """In the scheduler process: install the probe, then run SGLang's own function."""
     from sglang.srt.plugins import load_plugins
 
@@ -133,11 +141,10 @@ def run_probed(run: Any, folder: str, faults: tuple[str, ...], *args: Any, **kwa
 
     probe = Probe(Path(folder))
     probe.install(WhiflashWorker)
-    if faults:
-        from engine import faults as seeded
+    if faulty:
+        from engine import faults
 
-        for fault in faults:
-            getattr(seeded, fault)()
+        faults.install(lambda: probe.control)
     run(*args, **kwargs)
 
 
@@ -154,10 +161,11 @@ class Probe:
     def install(self, worker_class: type) -> None:
         """Wrap the methods of a worker class; called before a worker exists."""
         probe = self
-        alloc, route, draft_round = (
+        alloc, route, draft_round, prefill = (
             worker_class.alloc_memory_pool,
             worker_class._route,
             worker_class._verify,
+            worker_class._prefill,
         )
 
         def alloc_with_nan(worker: Any, *args: Any, **kwargs: Any) -> None:
@@ -165,8 +173,11 @@ class Probe:
             for drafter in (worker.eagle3, worker.dflash):
                 _fill_nan(drafter.runner.token_to_kv_pool)
 
-        def scripted_route(worker: Any, batch: Any) -> Any:
+        def watched_prefill(worker: Any, batch: Any, on_publish: Any) -> Any:
             probe.reload()
+            return prefill(worker, batch, on_publish)
+
+        def scripted_route(worker: Any, batch: Any) -> Any:
             probe.report_pool(worker)
             chosen = route(worker, batch)
             pattern = probe.control["pattern"]
@@ -177,13 +188,14 @@ class Probe:
             return getattr(worker, LETTERS[letter])
 
         def verify(worker: Any, batch: Any, drafter: Any, grammar_barrier: Any) -> Any:
-            probe.log(batch, drafter)
+            probe.log(worker, batch, drafter)
             probe.cheat(batch, drafter)
             return draft_round(worker, batch, drafter, grammar_barrier)
 
         worker_class.alloc_memory_pool = alloc_with_nan
         worker_class._route = scripted_route
         worker_class._verify = verify
+        worker_class._prefill = watched_prefill
 
     def reload(self) -> None:
         """Read the control file again where it changed."""
@@ -197,14 +209,20 @@ class Probe:
             self.coin = random.Random(self.control["seed"])
 
     def report_pool(self, worker: Any) -> None:
-        """Write pool.json when asked: free and total slots as the allocator counts them."""
+        """Write pool.json when asked: slots that are free now, as the allocator counts them."""
+        asked = self.folder / "report"
+        if asked.exists():
+            asked.unlink()
+            free = worker.token_to_kv_pool_allocator.available_size()
+            (self.folder / "pool.json").write_text(json.dumps({"free": free}))
 
-    def log(self, batch: Any, drafter: Any) -> None:
+    def log(self, worker: Any, batch: Any, drafter: Any) -> None:
         """One line per request: context, drafter, and the first level (or the chain) it drafted."""
         tokens = batch.spec_info.draft_token.view(len(batch.reqs), -1).tolist()
         depths = (
             batch.spec_info.positions.view(len(batch.reqs), -1) - batch.seq_lens.view(-1, 1)
         ).tolist()
+        scores = worker.scores.read(batch.req_pool_indices).tolist()
         with (self.folder / "log.jsonl").open("a") as log:
             for i, req in enumerate(batch.reqs):
                 entry = {
@@ -214,6 +232,7 @@ class Probe:
                     "drafter": drafter.name,
                     "slot": int(batch.req_pool_indices[i]),
                     "batch": len(batch.reqs),
+                    "score": scores[i],
                     "tokens": tokens[i],
                     "depths": depths[i],
                 }

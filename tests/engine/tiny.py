@@ -10,7 +10,7 @@ from whiflash_sglang.demo import drafters
 from whiflash_sglang.demo.cache import build_once
 from whiflash_sglang.demo.target import demo_target
 
-VERSION = "v3"
+VERSION = "v4"
 SHAPE = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",

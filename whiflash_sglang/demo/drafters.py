@@ -19,12 +19,12 @@ MASK_TOKEN_ID = 6  # "<filename>": SmolLM2 has no unused row, and text never hol
 
 def random_eagle3(target: Path) -> Path:
     """Folder of a random one-layer EAGLE-3 draft (``LlamaForCausalLMEagle3``) for ``target``."""
-    return build_once("random-eagle3-v1", lambda folder: _write_eagle3(folder, target))
+    return build_once("random-eagle3-v2", lambda folder: _write_eagle3(folder, target))
 
 
 def random_dflash(target: Path) -> Path:
     """Folder of a random two-layer DFlash draft (``DFlashDraftModel``) for ``target``."""
-    return build_once("random-dflash-v1", lambda folder: _write_dflash(folder, target))
+    return build_once("random-dflash-v2", lambda folder: _write_dflash(folder, target))
 
 
 def _write_eagle3(folder: Path, target: Path) -> None:
@@ -117,7 +117,7 @@ def _random(rows: int, columns: int):
     import torch
 
     generator = torch.Generator().manual_seed(rows * 1_000_003 + columns)
-    return torch.randn(rows, columns, generator=generator) * 0.02
+    return torch.randn(rows, columns, generator=generator) * columns**-0.5
 
 
 def _save(folder: Path, weights: dict, config: dict) -> None:

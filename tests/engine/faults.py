@@ -1,0 +1,125 @@
+"""Faults of the kinds this design invites, switched on one at a time in a running engine.
+
+Each is a mistake somebody could make in the worker. The suite's checks must
+fail under every one of them, or they do not check what they claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+FAULTS: dict[str, Callable[[Callable[[], bool]], None]] = {}
+
+
+def fault(install: Callable[[Callable[[], bool]], None]) -> Callable:
+    FAULTS[install.__name__] = install
+    return install
+
+
+@fault
+def no_compaction_after_a_tree(active: Callable[[], bool]) -> None:
+    from whiflash_sglang import worker
+
+    verify = worker.run_eagle_verify
+
+    def faulty(*args: Any, **kwargs: Any) -> Any:
+        return verify(*args, **kwargs | {"finalize_tree_path": not active()})
+
+    worker.run_eagle_verify = faulty
+
+
+@fault
+def feature_columns_swapped_between_drafters(active: Callable[[], bool]) -> None:
+    from whiflash_sglang.features import FeatureColumns
+
+    pick = FeatureColumns.__call__
+
+    def faulty(columns: Any, captured: torch.Tensor) -> torch.Tensor:
+        if active():  # the columns of layers one tap further
+            width = columns._hidden_size
+            captured = captured.roll(width, dims=-1)
+        return pick(columns, captured)
+
+    FeatureColumns.__call__ = faulty
+
+
+@fault
+def positions_off_by_one(active: Callable[[], bool]) -> None:
+    from whiflash_sglang.drafters import dflash
+
+    positions = dflash.window_positions
+
+    def faulty(seq_lens: torch.Tensor, width: int) -> torch.Tensor:
+        return positions(seq_lens, width) + int(active())
+
+    dflash.window_positions = faulty
+
+
+@fault
+def stale_topk_after_a_dflash_round(active: Callable[[], bool]) -> None:
+    from whiflash_sglang.worker import WhiflashWorker
+
+    commit = WhiflashWorker._commit
+    last: dict[str, Any] = {}
+
+    def faulty(worker: Any, batch: Any, result: Any, drafter: Any) -> None:
+        rids = tuple(req.rid for req in batch.reqs)
+        commit(worker, batch, result, drafter)
+        state = result.next_draft_input
+        if active() and drafter.name == "dflash" and last.get("rids") == rids:
+            state.topk_p, state.topk_index = last["topk"]
+        last.update(rids=rids, topk=(state.topk_p, state.topk_index))
+
+    WhiflashWorker._commit = faulty
+
+
+@fault
+def filter_by_length_instead_of_index(active: Callable[[], bool]) -> None:
+    from sglang.srt.speculative.eagle_info import EagleDraftInput
+
+    original = EagleDraftInput.filter_batch
+
+    def faulty(state: Any, new_indices: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+        if active():
+            new_indices = torch.arange(len(new_indices))
+        original(state, new_indices, *args, **kwargs)
+
+    EagleDraftInput.filter_batch = faulty
+
+
+@fault
+def router_row_taken_before_compaction(active: Callable[[], bool]) -> None:
+    from whiflash_sglang.worker import WhiflashWorker
+
+    score = WhiflashWorker._score_rounds
+
+    def faulty(worker: Any, batch: Any, result: Any) -> None:
+        if not active():
+            return score(worker, batch, result)
+        width = result.next_token_ids.numel() // len(batch.reqs)
+        rows = torch.arange(len(batch.reqs)) * width + result.accept_lens.long() - 1
+        worker._write_scores(batch, rows, rows)
+
+    WhiflashWorker._score_rounds = faulty
+
+
+@fault
+def score_kept_over_slot_reuse(active: Callable[[], bool]) -> None:
+    from whiflash_sglang.worker import WhiflashWorker
+
+    score = WhiflashWorker._score_prompts
+
+    def faulty(worker: Any, batch: Any) -> None:
+        if not active():
+            score(worker, batch)
+
+    WhiflashWorker._score_prompts = faulty
+
+
+def install(control: Callable[[], dict]) -> None:
+    """Wrap everything once; a fault acts while the control file names it."""
+    for name, wrap in FAULTS.items():
+        wrap(lambda name=name: control().get("fault") == name)
