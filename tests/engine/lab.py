@@ -129,6 +129,13 @@ def plain(**arguments: Any):
         engine.shutdown()
 
 
+def assert_plain_text(results: list[dict], prompts: list[list[int]], truth: dict) -> None:
+    """Each result is the beginning of plain decoding's text."""
+    for prompt, result in zip(prompts, results, strict=True):
+        output = result["output_ids"]
+        assert output == truth[tuple(prompt)][: len(output)]
+
+
 # -- the scheduler process's side ---------------------------------------------------------
 
 

@@ -1,37 +1,17 @@
 """What each drafter proposes equals a from-scratch reference, after any history of rounds and batch mates."""
 
-import random
-
 import pytest
 
 from engine import lab as labs
-from engine.reference import Reference, assert_drafts_are_the_references
+from engine.reference import assert_drafts_are_the_references
 
 NEW_TOKENS = 24
-
-
-@pytest.fixture(scope="module")
-def prompts():
-    coin = random.Random(11)
-    return [[coin.randrange(100, 40000) for _ in range(n)] for n in (5, 12, 3, 31, 18, 7, 2, 9)]
-
-
-@pytest.fixture(scope="module")
-def truth(prompts):
-    with labs.plain() as lab:
-        outputs = lab.ids(prompts, max_new_tokens=NEW_TOKENS + 16)
-    return dict(zip(map(tuple, prompts), outputs, strict=True))
 
 
 @pytest.fixture(scope="module")
 def lab(truth, tmp_path_factory):
     with labs.whiflash(tmp_path_factory.mktemp("lab")) as lab:
         yield lab
-
-
-@pytest.fixture(scope="module")
-def reference():
-    return Reference()
 
 
 @pytest.mark.parametrize("pattern", ["E", "D", "ED", "DDDDE", "EEEED", "EPDP"])
@@ -41,7 +21,7 @@ def test_drafts_equal_the_reference_after_any_switch_pattern(
 ):
     lab.steer(pattern, truth, corruption)
     lab.rounds()
-    lab.ids(prompts, max_new_tokens=NEW_TOKENS)
+    lab.ids(prompts[:8], max_new_tokens=NEW_TOKENS)
     assert_drafts_are_the_references(lab.rounds(), reference)
 
 
@@ -52,8 +32,8 @@ def test_drafts_equal_the_reference_when_requests_join_and_leave_mid_batch(
     lab.rounds()
     lengths = [3, 24, 7, 15, 1, 20, 2, 11]
     params = [labs.GREEDY | {"max_new_tokens": n} for n in lengths]
-    results = lab.engine.generate(input_ids=prompts, sampling_params=params)
-    for prompt, result, length in zip(prompts, results, lengths, strict=True):
+    results = lab.engine.generate(input_ids=prompts[:8], sampling_params=params)
+    for prompt, result, length in zip(prompts[:8], results, lengths, strict=True):
         assert result["output_ids"] == truth[tuple(prompt)][:length]
     rounds = lab.rounds()
     assert {entry["batch"] for entry in rounds} >= {1, 2, 3}, "the batch did not shrink"

@@ -1,32 +1,16 @@
 """The suite's checks fail under each fault they are meant to catch, and pass without one."""
 
-import random
-
 import pytest
 
 from engine import lab as labs
 from engine.faults import FAULTS
 from engine.reference import (
-    Reference,
     assert_drafts_are_the_references,
     assert_scores_are_the_references,
 )
 
 THRESHOLD = 4.0
 NEW_TOKENS = 24
-
-
-@pytest.fixture(scope="module")
-def prompts():
-    coin = random.Random(5)
-    return [[coin.randrange(100, 40000) for _ in range(n)] for n in (5, 12, 3, 21, 8)]
-
-
-@pytest.fixture(scope="module")
-def truth(prompts):
-    with labs.plain() as lab:
-        outputs = lab.ids(prompts, max_new_tokens=NEW_TOKENS + 16)
-    return dict(zip(map(tuple, prompts), outputs, strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +21,6 @@ def lab(truth, tmp_path_factory):
         yield lab
 
 
-@pytest.fixture(scope="module")
-def reference():
-    return Reference()
-
-
 def check_everything(lab, prompts, truth, reference, fault):
     """What the identity, draft and routing tests check, on a run whose batch shrinks."""
     lab.engine.flush_cache()
@@ -49,9 +28,9 @@ def check_everything(lab, prompts, truth, reference, fault):
     lab.rounds()
     lengths = [24, 5, 17, 9, 21]
     params = [labs.GREEDY | {"max_new_tokens": n} for n in lengths]
-    results = lab.engine.generate(input_ids=prompts, sampling_params=params)
+    results = lab.engine.generate(input_ids=prompts[:5], sampling_params=params)
     rounds = lab.rounds()
-    for prompt, result, length in zip(prompts, results, lengths, strict=True):
+    for prompt, result, length in zip(prompts[:5], results, lengths, strict=True):
         assert result["output_ids"] == truth[tuple(prompt)][:length]
     assert_drafts_are_the_references(rounds, reference, sample=200)
     assert_scores_are_the_references(rounds, reference, THRESHOLD)

@@ -1,0 +1,49 @@
+"""Chunked prompts, whole pages and the context's end; each needs an engine of its own."""
+
+import pytest
+
+from engine import lab as labs
+from engine.lab import assert_plain_text
+from engine.reference import assert_drafts_are_the_references
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 64])
+def test_chunked_prompts_give_the_plain_text_and_the_references_drafts(
+    prompts, truth, reference, tmp_path, chunk
+):
+    with labs.whiflash(tmp_path, chunked_prefill_size=chunk) as lab:
+        lab.steer("ED", truth, 0.3)
+        batch = [prompts[i] for i in (3, 4, 8, 9)]
+        assert_plain_text(lab.generate(batch, max_new_tokens=24), batch, truth)
+        assert_drafts_are_the_references(lab.rounds(), reference, sample=40)
+
+
+def test_whole_pages_of_sixteen_give_the_plain_text_and_leak_nothing(
+    prompts, truth, reference, tmp_path
+):
+    with labs.whiflash(tmp_path, page_size=16, **labs.CHAIN) as lab:
+        before = lab.free_slots()
+        for pattern in ("E", "D", "EDD"):
+            lab.steer(pattern, truth, 0.3)
+            results = lab.generate(prompts, max_new_tokens=40)
+            assert_plain_text(results, prompts, truth)
+        assert_drafts_are_the_references(lab.rounds(), reference, sample=40)
+        assert lab.free_slots() == before
+
+
+def test_the_published_tree_runs_into_the_contexts_end(prompts, truth, tmp_path):
+    tree = {
+        "speculative_num_steps": 8,
+        "speculative_eagle_topk": 10,
+        "speculative_num_draft_tokens": 60,
+    }
+    context = 128
+    with labs.whiflash(tmp_path, context_length=context, **tree) as lab:
+        for pattern in ("E", "D", "ED"):
+            lab.steer(pattern, truth, 0.2)
+            for batch in ([prompts[3]], [prompts[i] for i in (0, 1, 3, 10)]):
+                results = lab.generate(batch, max_new_tokens=1000)
+                assert_plain_text(results, batch, truth)
+                for prompt, result in zip(batch, results, strict=True):
+                    assert result["meta_info"]["finish_reason"]["type"] == "length"
+                    assert context - 4 <= len(prompt) + len(result["output_ids"]) <= context
