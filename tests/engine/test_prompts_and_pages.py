@@ -42,7 +42,7 @@ def test_the_published_tree_runs_into_the_contexts_end(prompts, truth, tmp_path)
         for pattern in ("E", "D", "ED"):
             lab.steer(pattern, truth, 0.2)
             for batch in ([prompts[3]], [prompts[i] for i in (0, 1, 3, 10)]):
-                results = lab.generate(batch, max_new_tokens=1000)
+                results = lab.generate(batch, max_new_tokens=None)
                 assert_plain_text(results, batch, truth)
                 for prompt, result in zip(batch, results, strict=True):
                     assert result["meta_info"]["finish_reason"]["type"] == "length"
