@@ -1,0 +1,1 @@
+"""The benchmark behind benchmark.py: prompts, arms, the run, the report."""

@@ -1,0 +1,71 @@
+"""The run: every group of conversations through every arm in turn, so that a drifting machine treats all alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tqdm import tqdm
+
+from whiflash_sglang.bench.answers import ArmRun, Request
+from whiflash_sglang.bench.arms import Arm, ArmProcess
+from whiflash_sglang.bench.prompts_file import Conversation
+
+
+@contextmanager
+def started(arms: Sequence[Arm], log_folder: Path | None) -> Iterator[list[ArmProcess]]:
+    """Start all arms side by side, and end them after use.
+
+    Raises:
+        ValueError: an arm refused its arguments.
+        ArmError: an arm died while it started.
+    """
+    processes = []
+    try:
+        for arm in arms:
+            log = None if log_folder is None else log_folder / f"{arm.name.replace(':', '-')}.log"
+            processes.append(ArmProcess(arm, log))
+        for process in processes:
+            process.wait_until_ready()
+        yield processes
+    finally:
+        for process in processes:
+            process.close()
+
+
+def run_arms(
+    arms: Sequence[ArmProcess],
+    conversations: Sequence[Conversation],
+    request: Request,
+    concurrency: int,
+) -> list[ArmRun]:
+    """Run all conversations through all arms, ``concurrency`` at a time.
+
+    Groups hold one category, so that a category's throughput is over the wall
+    time of its own requests. Ctrl-C ends the run; what is there is returned.
+    """
+    runs = [ArmRun(process.arm.name) for process in arms]
+    with tqdm(total=len(conversations) * len(arms), unit="conv", desc="benchmark") as bar:
+        try:
+            for group in _groups(conversations, concurrency):
+                for process, run in zip(arms, runs, strict=True):
+                    seconds, answers = process.converse(group, request)
+                    category = group[0].category
+                    run.busy_seconds[category] = run.busy_seconds.get(category, 0.0) + seconds
+                    run.answers.extend(answers)
+                    bar.update(len(group))
+        except KeyboardInterrupt:
+            bar.write("interrupted: reporting what is there")
+    return runs
+
+
+def _groups(conversations: Sequence[Conversation], size: int) -> list[list[Conversation]]:
+    by_category: dict[str, list[Conversation]] = {}
+    for conversation in conversations:
+        by_category.setdefault(conversation.category, []).append(conversation)
+    return [
+        members[i : i + size]
+        for members in by_category.values()
+        for i in range(0, len(members), size)
+    ]
