@@ -15,6 +15,7 @@ from pathlib import Path
 
 from whiflash_sglang.bench import lossless, report
 from whiflash_sglang.bench.answers import Request
+from whiflash_sglang.bench.arms import Arm
 from whiflash_sglang.bench.cli import build_arms
 from whiflash_sglang.bench.cli import parse as benchmark_flags
 from whiflash_sglang.bench.prompts_file import load_conversations, sample
@@ -41,7 +42,7 @@ def main() -> int:
     request = Request(args.max_new_tokens, temperature=0.0)
     lost = 0
     for concurrency in args.concurrency:
-        arms = []
+        arms: list[Arm] = []
         for router in args.routers:
             flags = ["--whiflash-router", router, "--dtype", args.dtype, "--concurrency", str(concurrency)]
             pair, _ = build_arms(benchmark_flags(flags))

@@ -33,9 +33,7 @@ class WhiflashConfig:
     drafters: str = _option(
         "--whiflash-drafters", "The pair of drafters to route between.", "df-e3", choices=PAIRS
     )
-    eagle_draft: str | None = _option(
-        "--whiflash-eagle-draft", "EAGLE-3 draft: Hub repo id or folder."
-    )
+    eagle_draft: str | None = _option("--whiflash-eagle-draft", "EAGLE-3 draft: Hub repo id or folder.")
     eagle_draft_revision: str | None = _option(
         "--whiflash-eagle-draft-revision", "Branch, tag or commit of the EAGLE-3 draft."
     )
@@ -61,9 +59,7 @@ class WhiflashConfig:
         "Target entropy, in nats, above which a round goes to EAGLE-3.",
         type=float,
     )
-    router_seed: int = _option(
-        "--whiflash-router-seed", "Seed of the random router.", 0, type=int
-    )
+    router_seed: int = _option("--whiflash-router-seed", "Seed of the random router.", 0, type=int)
     ddtree_tree_budget: int | None = _option(
         "--ddtree-tree-budget",
         "Draft nodes of a DDTree, without the root. Belongs to ddt-e3.",
@@ -80,9 +76,7 @@ class WhiflashConfig:
         known = {f.name for f in dataclasses.fields(cls)}
         unknown = sorted(set(values) - known)
         if unknown:
-            raise ValueError(
-                f"unknown WHIFLASH option(s) {unknown}; known are {sorted(known)}"
-            )
+            raise ValueError(f"unknown WHIFLASH option(s) {unknown}; known are {sorted(known)}")
         config = cls(**values)
         config.validate()
         return config
@@ -129,8 +123,7 @@ class WhiflashConfig:
                 )
             if not self.entropy_threshold >= 0:
                 raise ValueError(
-                    f"--whiflash-entropy-threshold is {self.entropy_threshold}; "
-                    "an entropy is at least 0 nats"
+                    f"--whiflash-entropy-threshold is {self.entropy_threshold}; an entropy is at least 0 nats"
                 )
 
     def _require_pair(self) -> None:

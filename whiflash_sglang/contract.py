@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -76,7 +76,7 @@ def _missing(requirement: Requirement) -> list[str]:
     return gaps
 
 
-@lru_cache(maxsize=None)
+@cache
 def _module(name: str) -> ast.Module | None:
     package = find_spec("sglang")
     if package is None or not package.submodule_search_locations:

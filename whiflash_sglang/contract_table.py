@@ -79,8 +79,11 @@ _WORKER = (
         "init_cuda_graphs spec_v2_attn_backends last_shared_read_runner weight_update_runners "
         "_draft_model_runners",
     ),
-    _needs("srt.speculative.eagle_worker_v2", "EAGLEWorkerV2.forward_batch_generation",
-           "batch on_publish grammar_barrier pp_proxy_tensors"),
+    _needs(
+        "srt.speculative.eagle_worker_v2",
+        "EAGLEWorkerV2.forward_batch_generation",
+        "batch on_publish grammar_barrier pp_proxy_tensors",
+    ),
     _needs(
         "srt.speculative.eagle_worker_common",
         "run_eagle_verify",
@@ -174,8 +177,7 @@ _DRAFTERS = (
     _needs(
         "srt.models.dflash",
         "DFlashAttention",
-        members="kv_proj_only apply_k_norm apply_k_rope num_kv_heads head_dim attn "
-        "use_table_qk_norm_rope",
+        members="kv_proj_only apply_k_norm apply_k_rope num_kv_heads head_dim attn use_table_qk_norm_rope",
     ),
     _needs("srt.models.dflash", "candidate_topk", "hidden lm_head k"),
     _needs("srt.models.dflash", "_radix_topk", "scores k"),

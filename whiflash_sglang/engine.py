@@ -1,12 +1,12 @@
 """WHIFLASH in an in-process SGLang engine.
 
-    from whiflash_sglang.engine import make_engine
+from whiflash_sglang.engine import make_engine
 
-    engine = make_engine(
-        model_path="Qwen/Qwen3-4B",
-        speculative_draft_model_path="z-lab/Qwen3-4B-DFlash-b16",
-        whiflash=dict(eagle_draft="...", router="entropy", entropy_threshold=1.2),
-    )
+engine = make_engine(
+    model_path="Qwen/Qwen3-4B",
+    speculative_draft_model_path="z-lab/Qwen3-4B-DFlash-b16",
+    whiflash=dict(eagle_draft="...", router="entropy", entropy_threshold=1.2),
+)
 """
 
 from __future__ import annotations

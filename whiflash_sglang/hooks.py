@@ -20,12 +20,8 @@ def install() -> None:
     sizing = "sglang.srt.mem_cache.allocation_sizing"
     HookRegistry.register(f"{server_args}.add_cli_args", add_whiflash_flags, HookType.AFTER)
     HookRegistry.register(f"{server_args}.from_cli_args", attach_config, HookType.AFTER)
-    HookRegistry.register(
-        f"{_SPEC_AUX}.resolve_spec_aux_hidden_state_config", capture_union, HookType.AFTER
-    )
-    HookRegistry.register(
-        f"{sizing}.get_req_to_token_extra_context_len", widen_token_rows, HookType.AFTER
-    )
+    HookRegistry.register(f"{_SPEC_AUX}.resolve_spec_aux_hidden_state_config", capture_union, HookType.AFTER)
+    HookRegistry.register(f"{sizing}.get_req_to_token_extra_context_len", widen_token_rows, HookType.AFTER)
     HookRegistry.register(
         "sglang.srt.speculative.eagle_utils.eagle_sample", sample_own_batches, HookType.AROUND
     )

@@ -34,9 +34,7 @@ REFUSALS = (
     ),
     Refusal("enable_mixed_chunk", _is_set, "mixed chunked prefill is not supported"),
     Refusal("enable_multimodal", _is_set, "multimodal input is not supported"),
-    Refusal(
-        "enable_hierarchical_cache", _is_set, "the hierarchical cache knows of one draft KV pool only"
-    ),
+    Refusal("enable_hierarchical_cache", _is_set, "the hierarchical cache knows of one draft KV pool only"),
     Refusal(
         "enable_unified_cache_external_linker",
         _is_set,

@@ -25,6 +25,7 @@ from sglang.srt.layers.sampler import (
 from sglang.srt.runtime_context import get_parallel
 from sglang.srt.sampling.penaltylib.repetition_penalty import apply_scaling_penalties
 
+
 def sample_verify(
     original: Any, verify_input: Any, batch: Any, logits_output: Any, grammar_mask: Any = None, **kwargs: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -101,9 +102,7 @@ def _walk(verify_input: Any, sampled: torch.Tensor) -> tuple[torch.Tensor, torch
     bs, width = sampled.shape
     device = sampled.device
     predict = torch.zeros(bs * width, dtype=torch.int32, device=device)
-    accept_index = torch.full(
-        (bs, verify_input.max_tree_depth), -1, dtype=torch.int32, device=device
-    )
+    accept_index = torch.full((bs, verify_input.max_tree_depth), -1, dtype=torch.int32, device=device)
     accepted = torch.empty(bs, dtype=torch.int32, device=device)
     verify_tree_greedy_func(
         predicts=predict,

@@ -44,9 +44,7 @@ class VerifyRuntimes:
 
     def adopt(self, shape: VerifyShape) -> None:
         """Take over the runtime that SGLang built itself, for the process-wide shape."""
-        self._by_shape[shape] = _Runtime(
-            self._runner.attn_backend, self._runner.decode_cuda_graph_runner
-        )
+        self._by_shape[shape] = _Runtime(self._runner.attn_backend, self._runner.decode_cuda_graph_runner)
 
     def build(self, shape: VerifyShape) -> None:
         """Build the runtime of another shape, with SGLang's own constructors."""

@@ -23,6 +23,7 @@ from sglang.srt.speculative.eagle_info import EagleDraftInput
 from sglang.srt.speculative.eagle_worker_common import run_eagle_verify
 from sglang.srt.speculative.spec_utils import get_plan_stream
 
+from whiflash_sglang.drafters.base import Drafter
 from whiflash_sglang.drafters.plain import PlainDrafter
 from whiflash_sglang.features import TargetTap
 from whiflash_sglang.loading import load_drafters
@@ -43,11 +44,10 @@ class WhiflashWorker(BaseSpecWorker):
         super().__init__()
         self._target_worker = target_worker
         self.device = target_worker.device
-        config, self.eagle3, self.dflash = load_drafters(
-            server_args, gpu_id, nccl_port, target_worker
-        )
+        config, self.eagle3, self.dflash = load_drafters(server_args, gpu_id, nccl_port, target_worker)
         self.plain = PlainDrafter(target_worker)
-        self._drafters = {EAGLE3: self.eagle3, DFLASH: self.dflash}
+        # EAGLE-3 last: its forwards rewrite fields of the batch.
+        self._drafters: dict[str, Drafter] = {DFLASH: self.dflash, EAGLE3: self.eagle3}
         self.commit_width = 1 + max(d.depth for d in self._drafters.values())
         model_config = target_worker.model_runner.model_config
         self.router = build_router(
@@ -119,8 +119,8 @@ class WhiflashWorker(BaseSpecWorker):
         for drafter in self._drafters.values():
             drafter.init_cuda_graphs(self.commit_width)
         self.runtimes.adopt(_verify_shape(self.eagle3))
-        for drafter in (self.dflash, self.plain):
-            self.runtimes.build(_verify_shape(drafter))
+        self.runtimes.build(_verify_shape(self.dflash))
+        self.runtimes.build(_verify_shape(self.plain))
 
     def forward_batch_generation(
         self,
@@ -150,17 +150,15 @@ class WhiflashWorker(BaseSpecWorker):
         result.new_seq_lens = batch.seq_lens
         if on_publish is not None:
             on_publish(result.new_seq_lens)
-        captured = result.logits_output.hidden_states
         self._score_prompts(batch)
-        if self._takes_part(DFLASH):
-            self.dflash.prefill(batch, captured, result.next_token_ids, kv_loc_plan)
-        if self._takes_part(EAGLE3):
-            result.next_draft_input = self.eagle3.prefill(
-                batch, captured, result.next_token_ids, kv_loc_plan
-            )
-        else:
-            result.next_draft_input = EagleDraftInput(bonus_tokens=result.next_token_ids)
-            self.eagle3.stub(result.next_draft_input)
+        captured = result.logits_output.hidden_states
+        state = EagleDraftInput(bonus_tokens=result.next_token_ids)
+        for name, drafter in self._drafters.items():
+            if self._takes_part(name):
+                drafter.prefill(batch, captured, state, kv_loc_plan)
+            else:
+                drafter.skip(state)
+        result.next_draft_input = state
         result.logits_output.hidden_states = None
         return result
 
@@ -207,12 +205,11 @@ class WhiflashWorker(BaseSpecWorker):
         """Bring the drafters that take part up to date for the accepted rows."""
         window = window_plan(batch, self.commit_width, self._target_worker)
         rows = CommittedRows.from_verify(result, drafter.width, self.commit_width, window)
-        if self._takes_part(DFLASH):
-            self.dflash.commit(batch, rows)
-        if self._takes_part(EAGLE3):
-            self.eagle3.commit(batch, rows, result.next_draft_input)
-        else:
-            self.eagle3.stub(result.next_draft_input)
+        for name, each in self._drafters.items():
+            if self._takes_part(name):
+                each.commit(batch, rows, result.next_draft_input)
+            else:
+                each.skip(result.next_draft_input)
         result.logits_output.hidden_states = None
 
     # -- routing signals --------------------------------------------------------------
@@ -222,9 +219,7 @@ class WhiflashWorker(BaseSpecWorker):
         prefill_rows = max(
             schedule.chunked_prefill_size or 0, schedule.max_prefill_tokens, model_config.context_len
         )
-        verify_rows = (schedule.max_running_requests or 1) * max(
-            d.width for d in self._drafters.values()
-        )
+        verify_rows = (schedule.max_running_requests or 1) * max(d.width for d in self._drafters.values())
         rows, hidden, entropy = max(prefill_rows, verify_rows), None, None
         if self.router.needs_hidden:
             size, dtype = (rows, model_config.hidden_size), model_config.dtype
@@ -265,7 +260,4 @@ def _verify_shape(drafter: Any) -> VerifyShape:
 
 def _has_penalties(sampling_info: Any) -> bool:
     """Whether a penalty applies: then a round must commit one token, each counted before the next."""
-    return (
-        sampling_info.acc_additive_penalties is not None
-        or sampling_info.acc_scaling_penalties is not None
-    )
+    return sampling_info.acc_additive_penalties is not None or sampling_info.acc_scaling_penalties is not None

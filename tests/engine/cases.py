@@ -77,7 +77,5 @@ def _concrete(given: dict, free: list[int], tokenizer) -> dict:
 
 
 def ask(lab, prompt, params, arguments):
-    results = lab.engine.generate(
-        input_ids=[prompt], sampling_params=labs.GREEDY | params, **arguments
-    )
+    results = lab.engine.generate(input_ids=[prompt], sampling_params=labs.GREEDY | params, **arguments)
     return results if isinstance(results, list) else [results]

@@ -36,9 +36,7 @@ def _plain(prompts, case_prompts):
     with labs.plain() as lab:
         texts = lab.ids(prompts, max_new_tokens=NEW_TOKENS)
         constrained = cases.answers(lab, case_prompts, tokenizer)
-    return SimpleNamespace(
-        truth=dict(zip(map(tuple, prompts), texts, strict=True)), constrained=constrained
-    )
+    return SimpleNamespace(truth=dict(zip(map(tuple, prompts), texts, strict=True)), constrained=constrained)
 
 
 @pytest.fixture(scope="session")

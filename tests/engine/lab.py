@@ -226,9 +226,7 @@ class Probe:
     def log(self, worker: Any, batch: Any, drafter: Any) -> None:
         """One line per request: context, drafter, and the first level (or the chain) it drafted."""
         tokens = batch.spec_info.draft_token.view(len(batch.reqs), -1).tolist()
-        depths = (
-            batch.spec_info.positions.view(len(batch.reqs), -1) - batch.seq_lens.view(-1, 1)
-        ).tolist()
+        depths = (batch.spec_info.positions.view(len(batch.reqs), -1) - batch.seq_lens.view(-1, 1)).tolist()
         scores = worker.scores.read(batch.req_pool_indices).tolist()
         with (self.folder / "log.jsonl").open("a") as log:
             for i, req in enumerate(batch.reqs):

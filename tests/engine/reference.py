@@ -53,7 +53,9 @@ class Reference:
     def eagle3_first_level(self, context: list[int], k: int) -> list[int]:
         """The k best next-next tokens by EAGLE-3 after a context whose last token is the bonus token."""
         draft, committed = self.eagle3, context[:-1]
-        features = self.layer_outputs(committed, draft.config["eagle_config"]["eagle_aux_hidden_state_layer_ids"])
+        features = self.layer_outputs(
+            committed, draft.config["eagle_config"]["eagle_aux_hidden_state_layer_ids"]
+        )
         hidden = features @ draft["fc.weight"].T
         embeds = self.target.model.embed_tokens(torch.tensor(context[1:]))
         eps = draft.config["rms_norm_eps"]
@@ -69,7 +71,9 @@ class Reference:
         q, k_heads = rope(q, positions, draft.theta), rope(k_heads, positions, draft.theta)
         causal = torch.ones(len(committed), len(committed), dtype=torch.bool).tril()
         out = hidden + attention(q, k_heads, v, causal) @ draft["midlayer.self_attn.o_proj.weight"].T
-        out = out + draft.mlp("midlayer", rms_norm(out, draft["midlayer.post_attention_layernorm.weight"], eps))
+        out = out + draft.mlp(
+            "midlayer", rms_norm(out, draft["midlayer.post_attention_layernorm.weight"], eps)
+        )
         logits = rms_norm(out[-1], draft["norm.weight"], eps) @ draft["lm_head.weight"].T
         best = logits.topk(k).indices
         return (best + draft["d2t"].long()[best]).tolist()
@@ -119,8 +123,7 @@ class Draft:
         """Projections by head: [rows, heads, head_dim] each."""
         dim = self.config["head_dim"]
         return tuple(
-            (x @ self[f"{layer}.self_attn.{name}_proj.weight"].T).unflatten(-1, (-1, dim))
-            for name in "qkv"
+            (x @ self[f"{layer}.self_attn.{name}_proj.weight"].T).unflatten(-1, (-1, dim)) for name in "qkv"
         )
 
     def mlp(self, layer: str, x: torch.Tensor) -> torch.Tensor:

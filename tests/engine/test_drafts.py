@@ -25,9 +25,7 @@ def test_drafts_equal_the_reference_after_any_switch_pattern(
     assert_drafts_are_the_references(lab.rounds(), reference)
 
 
-def test_drafts_equal_the_reference_when_requests_join_and_leave_mid_batch(
-    lab, prompts, truth, reference
-):
+def test_drafts_equal_the_reference_when_requests_join_and_leave_mid_batch(lab, prompts, truth, reference):
     lab.steer("EDD", truth, 0.3)
     lab.rounds()
     lengths = [3, 24, 7, 15, 1, 20, 2, 11]
@@ -40,9 +38,7 @@ def test_drafts_equal_the_reference_when_requests_join_and_leave_mid_batch(
     assert_drafts_are_the_references(rounds, reference)
 
 
-def test_drafts_equal_the_reference_when_a_prompt_was_found_in_the_cache(
-    lab, prompts, truth, reference
-):
+def test_drafts_equal_the_reference_when_a_prompt_was_found_in_the_cache(lab, prompts, truth, reference):
     lab.engine.flush_cache()
     lab.steer("DE", truth, 0.3)
     first = lab.generate([prompts[3]], max_new_tokens=20)[0]

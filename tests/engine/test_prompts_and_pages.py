@@ -18,9 +18,7 @@ def test_chunked_prompts_give_the_plain_text_and_the_references_drafts(
         assert_drafts_are_the_references(lab.rounds(), reference, sample=40)
 
 
-def test_whole_pages_of_sixteen_give_the_plain_text_and_leak_nothing(
-    prompts, truth, reference, tmp_path
-):
+def test_whole_pages_of_sixteen_give_the_plain_text_and_leak_nothing(prompts, truth, reference, tmp_path):
     with labs.whiflash(tmp_path, page_size=16, **labs.CHAIN) as lab:
         before = lab.free_slots()
         for pattern in ("E", "D", "EDD"):

@@ -41,16 +41,12 @@ def target() -> Path:
 
 def eagle3() -> Path:
     """Folder of a random EAGLE-3 draft for it."""
-    return build_once(
-        f"test-tiny-eagle3-{VERSION}", lambda folder: drafters._write_eagle3(folder, target())
-    )
+    return build_once(f"test-tiny-eagle3-{VERSION}", lambda folder: drafters._write_eagle3(folder, target()))
 
 
 def dflash() -> Path:
     """Folder of a random DFlash draft for it."""
-    return build_once(
-        f"test-tiny-dflash-{VERSION}", lambda folder: drafters._write_dflash(folder, target())
-    )
+    return build_once(f"test-tiny-dflash-{VERSION}", lambda folder: drafters._write_dflash(folder, target()))
 
 
 def _write_target(folder: Path) -> None:

@@ -6,6 +6,7 @@ cannot share one. It also means that an arm that dies takes nothing with it.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import sys
@@ -76,10 +77,8 @@ class ArmProcess:
 
     def close(self) -> None:
         """End the arm's processes."""
-        try:
+        with contextlib.suppress(OSError):  # it may be gone already
             self._pipe.send(("close",))
-        except OSError:
-            pass  # it is gone already
         self._process.join(_SHUTDOWN_SECONDS)
         if self._process.is_alive():
             self._process.kill()

@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from whiflash_sglang.bench.arms import Arm, ArmError
 from whiflash_sglang.bench.answers import Request
+from whiflash_sglang.bench.arms import Arm, ArmError
 from whiflash_sglang.bench.prompts_file import DEMO, Conversation, load_conversations, sample
 from whiflash_sglang.cpu.environment import prepare
 from whiflash_sglang.flags import add_flags, flags_given, given_options
@@ -31,9 +31,7 @@ def parser() -> argparse.ArgumentParser:
         help="NONE is plain decoding. [default: WHIFLASH]",
     )
     p.add_argument("--model-name-or-path", help="Target. [default: the embedded demo]")
-    p.add_argument(
-        "--draft-name-or-path", help="DFlash draft (WHIFLASH) or EAGLE-3 draft (EAGLE3)."
-    )
+    p.add_argument("--draft-name-or-path", help="DFlash draft (WHIFLASH) or EAGLE-3 draft (EAGLE3).")
     for name in _TREE:
         p.add_argument("--" + name.replace("_", "-"), type=int, help="Shape of EAGLE-3's tree.")
     add_flags(p)
@@ -78,9 +76,7 @@ def run(argv: list[str] | None = None) -> int:
     """Run the benchmark; see ``benchmark.main``."""
     try:
         args = parse(argv)
-        conversations = sample(
-            load_conversations(args.dataset or DEMO), args.max_samples, args.seed
-        )
+        conversations = sample(load_conversations(args.dataset or DEMO), args.max_samples, args.seed)
         arms, notes = build_arms(args)
         return _run(args, arms, conversations, notes)
     except (ValueError, ArmError) as error:
@@ -171,8 +167,9 @@ def _run(args: argparse.Namespace, arms: list[Arm], conversations: list, notes: 
     if args.verbose:
         _show_first_prompt(args, conversations[0])
     check = None
-    with tempfile.TemporaryDirectory(prefix="whiflash-") as logs:
-        with started(arms, None if args.verbose else Path(logs)) as processes:
+    with tempfile.TemporaryDirectory(prefix="whiflash-") as folder:
+        logs = None if args.verbose else Path(folder)
+        with started(arms, logs) as processes:
             runs = run_arms(processes, conversations, request, args.concurrency)
             if args.check_lossless and len(runs) == 2:
                 check = lossless.compare(*runs)

@@ -24,9 +24,7 @@ class Converser:
         engine.generate(input_ids=ids, sampling_params={"max_new_tokens": 8, "temperature": 0})
         engine.flush_cache()
 
-    def converse(
-        self, group: Sequence[Conversation], request: Request
-    ) -> tuple[float, list[Answer]]:
+    def converse(self, group: Sequence[Conversation], request: Request) -> tuple[float, list[Answer]]:
         """All conversations of a group at once; the seconds it took, and the answers."""
 
         async def together() -> list[list[Answer]]:
@@ -77,7 +75,7 @@ class Converser:
             rounds = meta.get(META_KEY, ())
             answer.acceptance = Acceptance.of_request(rounds, meta["completion_tokens"])
             answer.sglang_accept_length = meta.get("spec_accept_length")
-        except Exception as error:  # noqa: BLE001 - one failed request never loses the run
+        except Exception as error:
             answer.error = f"{type(error).__name__}: {error}"
         answer.seconds = time.perf_counter() - started
         return answer

@@ -57,7 +57,9 @@ class Lossless:
 
     def lines(self) -> list[str]:
         """For people."""
-        verdict = f"lossless: {self.fraction(None)} answers of {self.arm} are plain decoding's, token for token"
+        verdict = (
+            f"lossless: {self.fraction(None)} answers of {self.arm} are plain decoding's, token for token"
+        )
         shown = [
             f"  {d.id}: differs at token {d.position} (plain {d.plain_token}, here {d.arm_token}; margin of "
             f"plain's two best logits {'unknown' if d.margin is None else format(d.margin, '.2e')}"

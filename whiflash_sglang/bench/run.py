@@ -64,8 +64,4 @@ def _groups(conversations: Sequence[Conversation], size: int) -> list[list[Conve
     by_category: dict[str, list[Conversation]] = {}
     for conversation in conversations:
         by_category.setdefault(conversation.category, []).append(conversation)
-    return [
-        members[i : i + size]
-        for members in by_category.values()
-        for i in range(0, len(members), size)
-    ]
+    return [members[i : i + size] for members in by_category.values() for i in range(0, len(members), size)]

@@ -89,15 +89,11 @@ class CpuAttnBackend(TorchNativeAttnBackend):
     def update_verify_buffers_to_fill_after_draft(self, spec_info, cuda_graph_bs) -> None:
         """Nothing is planned ahead of the draft here."""
 
-    def forward_decode(
-        self, q, k, v, layer: RadixAttention, forward_batch, save_kv_cache=True, **kwargs
-    ):
+    def forward_decode(self, q, k, v, layer: RadixAttention, forward_batch, save_kv_cache=True, **kwargs):
         """One query row per request. q: [rows, heads * d]; returns the same shape."""
         return self._forward(q, k, v, layer, forward_batch, save_kv_cache, kwargs)
 
-    def forward_extend(
-        self, q, k, v, layer: RadixAttention, forward_batch, save_kv_cache=True, **kwargs
-    ):
+    def forward_extend(self, q, k, v, layer: RadixAttention, forward_batch, save_kv_cache=True, **kwargs):
         """Several query rows per request. q: [rows, heads * d]; returns the same shape."""
         return self._forward(q, k, v, layer, forward_batch, save_kv_cache, kwargs)
 

@@ -42,7 +42,9 @@ def _create_attention_backend(runner: Any) -> Any:
     return CpuAttnBackend(runner)
 
 
-def _create_backend(original: Any, factory: Any, backend_name: str, backend_map: dict, *args, **kwargs) -> Any:
+def _create_backend(
+    original: Any, factory: Any, backend_name: str, backend_map: dict, *args, **kwargs
+) -> Any:
     """Add our backend to the fixed table of a ``DraftBackendFactory``."""
     from whiflash_sglang.cpu.attention import CpuAttnBackend, CpuMultiStepDraftBackend
 

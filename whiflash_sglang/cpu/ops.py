@@ -46,9 +46,7 @@ def assign_req_to_token_pool_cpu(
     for row, start, end in zip(
         req_pool_indices.tolist(), start_offset.tolist(), end_offset.tolist(), strict=True
     ):
-        req_to_token[row, start:end] = out_cache_loc[taken : taken + end - start].to(
-            req_to_token.dtype
-        )
+        req_to_token[row, start:end] = out_cache_loc[taken : taken + end - start].to(req_to_token.dtype)
         taken += end - start
 
 
@@ -135,9 +133,7 @@ def build_tree_kernel_efficient_cpu(
         NotImplementedError: a mask layout other than QLEN_ONLY.
     """
     if int(tree_mask_mode) != _QLEN_ONLY:
-        raise NotImplementedError(
-            f"tree_mask_mode={tree_mask_mode}: the CPU builds QLEN_ONLY masks only"
-        )
+        raise NotImplementedError(f"tree_mask_mode={tree_mask_mode}: the CPU builds QLEN_ONLY masks only")
     bs, n = seq_lens.numel(), num_verify_tokens
     masks = tree_mask[: bs * n * n].view(bs, n, n)
     for b in range(bs):
@@ -220,9 +216,7 @@ def verify_tree_greedy_cpu(
                 break
             node = child
             path.append(node)
-        accept_index[b, : len(path)] = torch.tensor(
-            [index[node] for node in path], dtype=accept_index.dtype
-        )
+        accept_index[b, : len(path)] = torch.tensor([index[node] for node in path], dtype=accept_index.dtype)
         predicts[[index[node] for node in path]] = torch.tensor(
             [predicted[node] for node in path], dtype=predicts.dtype
         )

@@ -72,7 +72,8 @@ def read_drafts(args: Any, config: WhiflashConfig) -> Drafts:
     Raises:
         ValueError: a config that is missing or does not fit, by flag and values.
     """
-    assert config.dflash_draft and config.eagle_draft  # WhiflashConfig.validate
+    assert config.dflash_draft  # WhiflashConfig.validate
+    assert config.eagle_draft
     trust = args.trust_remote_code
     target_config = read_hf_config(args.model_path, args.revision, "--model-path", trust)
     target = TargetShape.of(args.model_path, target_config)

@@ -73,12 +73,8 @@ class DFlashDrafter:
         with get_spec().override(speculative_num_draft_tokens=self.width):
             self.worker.init_cuda_graphs(capture_decode_cuda_graph=False)
 
-    def prefill(self, batch: Any, captured: torch.Tensor, next_tokens: torch.Tensor, kv_loc_plan: Any) -> None:
-        """Write context K/V of a prompt chunk into the slots that the target's prefill wrote.
-
-        Args:
-            captured: [tokens, union * hidden_size], the union capture of the chunk.
-        """
+    def prefill(self, batch: Any, captured: torch.Tensor, state: Any, kv_loc_plan: Any) -> None:
+        """See :class:`~whiflash_sglang.drafters.base.Drafter`; writes context K/V of the chunk."""
         positions = torch.cat(
             [
                 torch.arange(prefix, prefix + extend)
@@ -88,12 +84,15 @@ class DFlashDrafter:
         slots = kv_loc_plan.write_ids(self.runner.kv_index_translator)
         self._write_context(self._columns(captured), positions, slots)
 
-    def commit(self, batch: Any, rows: CommittedRows) -> None:
-        """Write context K/V of the accepted rows."""
+    def commit(self, batch: Any, rows: CommittedRows, state: Any) -> None:
+        """See :class:`~whiflash_sglang.drafters.base.Drafter`; writes context K/V of the rows."""
         positions = window_positions(batch.seq_lens, rows.width)
         features = self._columns(rows.features.reshape(-1, rows.features.shape[-1]))
         slots = rows.window.write_ids(self.runner.kv_index_translator)
         self._write_context(features, positions, slots)
+
+    def skip(self, state: Any) -> None:
+        """Nothing of DFlash lives in ``state``."""
 
     def draft(self, batch: Any) -> Any:
         """See :class:`~whiflash_sglang.drafters.base.Drafter`."""
@@ -145,4 +144,3 @@ class DFlashDrafter:
                 attention.attn.k_scale,
                 attention.attn.v_scale,
             )
-

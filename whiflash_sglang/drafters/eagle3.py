@@ -54,20 +54,14 @@ class Eagle3Drafter:
         with get_spec().override(speculative_num_draft_tokens=commit_width):
             self.worker.init_cuda_graphs()
 
-    def prefill(self, batch: Any, captured: torch.Tensor, next_tokens: torch.Tensor, kv_loc_plan: Any) -> Any:
-        """Run the draft over a prompt chunk.
-
-        Args:
-            captured: [tokens, union * hidden_size], the union capture of the chunk.
-            next_tokens: int [requests], the target's tokens after the chunk.
-
-        Returns:
-            The ``EagleDraftInput`` that starts the first round.
-        """
+    def prefill(self, batch: Any, captured: torch.Tensor, state: EagleDraftInput, kv_loc_plan: Any) -> None:
+        """See :class:`~whiflash_sglang.drafters.base.Drafter`; runs the draft over the chunk."""
         with draft_tp_context(self.worker.parallel_layout):
-            return self.worker._draft_extend_for_prefill(
-                batch, self._columns(captured), next_tokens, None, kv_loc_plan=kv_loc_plan
+            start = self.worker._draft_extend_for_prefill(
+                batch, self._columns(captured), state.bonus_tokens, None, kv_loc_plan=kv_loc_plan
             )
+        state.topk_p, state.topk_index = start.topk_p, start.topk_index
+        state.hidden_states = start.hidden_states
 
     def draft(self, batch: Any) -> Any:
         """See :class:`~whiflash_sglang.drafters.base.Drafter`."""
@@ -98,11 +92,8 @@ class Eagle3Drafter:
         state.topk_p, state.topk_index = fast_topk(probs, self.topk, dim=-1)
         state.hidden_states = output.hidden_states
 
-    def stub(self, state: EagleDraftInput) -> None:
-        """Fill ``state`` with zeros of the right shape where EAGLE-3 takes no part in the run.
-
-        SGLang's filter, merge and overlap relay index these fields whatever the drafter.
-        """
+    def skip(self, state: EagleDraftInput) -> None:
+        """Zeros of the right shape: SGLang's filter, merge and overlap relay index these fields."""
         bs, device = state.bonus_tokens.shape[0], state.bonus_tokens.device
         hidden_size, dtype = get_draft_recurrent_hidden_state_spec(self.runner)
         state.topk_p = torch.zeros((bs, self.topk), dtype=torch.float32, device=device)
