@@ -13,7 +13,10 @@ _SPEC_AUX = "sglang.srt.model_executor.model_runner_components.spec_aux_hidden_s
 
 
 def install() -> None:
-    """Register every hook; SGLang applies them once all plugins have run."""
+    """Register what start-up needs; SGLang applies hooks once all plugins have run.
+
+    Applying a hook imports its module, in every process that loads plugins: these are light.
+    """
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     server_args = "sglang.srt.server_args.ServerArgs"
@@ -22,9 +25,20 @@ def install() -> None:
     HookRegistry.register(f"{server_args}.from_cli_args", attach_config, HookType.AFTER)
     HookRegistry.register(f"{_SPEC_AUX}.resolve_spec_aux_hidden_state_config", capture_union, HookType.AFTER)
     HookRegistry.register(f"{sizing}.get_req_to_token_extra_context_len", widen_token_rows, HookType.AFTER)
-    HookRegistry.register(
-        "sglang.srt.speculative.eagle_utils.eagle_sample", sample_own_batches, HookType.AROUND
-    )
+
+
+def install_for_decoding() -> None:
+    """Register and apply what only a process that decodes with WHIFLASH needs."""
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    from whiflash_sglang.cpu import hooks as cpu_hooks
+    from whiflash_sglang.cpu.environment import is_cpu_engine
+    from whiflash_sglang.sampling import sample_verify
+
+    HookRegistry.register("sglang.srt.speculative.eagle_utils.eagle_sample", sample_verify, HookType.AROUND)
+    if is_cpu_engine():
+        cpu_hooks.install_for_decoding()
+    HookRegistry.apply_hooks()
 
 
 def add_whiflash_flags(result: None, parser: Any) -> None:
@@ -93,12 +107,3 @@ def widen_token_rows(extra: int) -> int | None:
     if get_spec().speculative_algorithm != NAME:
         return None
     return max(extra, get_alloc_reserve_per_decode() + get_alloc_page_size() - 1)
-
-
-def sample_own_batches(original: Any, verify_input: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
-    """Around ``eagle_sample``: see :mod:`whiflash_sglang.sampling`, imported when a batch first needs it."""
-    if batch.spec_algorithm.name != NAME:
-        return original(verify_input, batch, *args, **kwargs)
-    from whiflash_sglang.sampling import sample_verify
-
-    return sample_verify(original, verify_input, batch, *args, **kwargs)

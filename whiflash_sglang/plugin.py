@@ -17,12 +17,7 @@ def register() -> None:
         return
     _registered = True
     from whiflash_sglang import contract
-    from whiflash_sglang.cpu.environment import is_cpu_engine
 
-    if is_cpu_engine():
-        from whiflash_sglang.cpu import hooks as cpu_hooks
-
-        cpu_hooks.install()
     try:
         contract.check()
     except contract.ContractError as error:
@@ -36,6 +31,8 @@ def _register_algorithm() -> None:
 
     from whiflash_sglang import hooks
     from whiflash_sglang.algorithm import NAME, WhiflashAlgorithm, validate_arguments
+    from whiflash_sglang.cpu import hooks as cpu_hooks
+    from whiflash_sglang.cpu.environment import is_cpu_engine
 
     @SpeculativeAlgorithm.register(
         NAME,
@@ -44,8 +41,11 @@ def _register_algorithm() -> None:
         spec_class=WhiflashAlgorithm,
     )
     def worker_class(server_args):  # SGLang calls it in the scheduler process
+        hooks.install_for_decoding()
         from whiflash_sglang.worker import WhiflashWorker
 
         return WhiflashWorker
 
     hooks.install()
+    if is_cpu_engine():
+        cpu_hooks.install()

@@ -24,6 +24,7 @@ from sglang.srt.layers.sampler import (
 )
 from sglang.srt.runtime_context import get_parallel
 from sglang.srt.sampling.penaltylib.repetition_penalty import apply_scaling_penalties
+from sglang.srt.utils.async_probe import sanitize_nan_logits
 
 
 def sample_verify(
@@ -40,6 +41,7 @@ def sample_verify(
         return original(verify_input, batch, logits_output, grammar_mask, **kwargs)
     width = verify_input.draft_token_num
     logits = logits_output.next_token_logits
+    sanitize_nan_logits(logits, "verify: target model logits")
     _adjust(logits, info, width, grammar_mask)
     sampled = sample_rows(logits, info, width, verify_input.positions)
     return _walk(verify_input, sampled.view(-1, width))

@@ -63,15 +63,15 @@ def stale_topk_after_a_dflash_round(active: Callable[[], bool]) -> None:
     from whiflash_sglang.worker import WhiflashWorker
 
     commit = WhiflashWorker._commit
-    last: dict[str, Any] = {}
+    kept: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def faulty(worker: Any, batch: Any, result: Any, drafter: Any) -> None:
-        rids = tuple(req.rid for req in batch.reqs)
         commit(worker, batch, result, drafter)
         state = result.next_draft_input
-        if active() and drafter.name == "dflash" and last.get("rids") == rids:
-            state.topk_p, state.topk_index = last["topk"]
-        last.update(rids=rids, topk=(state.topk_p, state.topk_index))
+        for i, req in enumerate(batch.reqs):
+            if active() and drafter.name == "dflash" and req.rid in kept:
+                state.topk_p[i], state.topk_index[i] = kept[req.rid]
+            kept[req.rid] = state.topk_p[i].clone(), state.topk_index[i].clone()
 
     WhiflashWorker._commit = faulty
 

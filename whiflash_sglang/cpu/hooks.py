@@ -21,6 +21,12 @@ def install() -> None:
     register_attention_backend(NAME)(_create_attention_backend)
     factory = "sglang.srt.speculative.draft_utils.DraftBackendFactory"
     HookRegistry.register(f"{factory}._create_backend", _create_backend, HookType.AROUND)
+
+
+def install_for_decoding() -> None:
+    """Keep DFlash's model on torch ops."""
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
     dflash = "sglang.srt.models.dflash"
     HookRegistry.register(f"{dflash}.DFlashAttention.__init__", _use_torch_qk_norm, HookType.AFTER)
     HookRegistry.register(f"{dflash}._radix_topk", _torch_topk, HookType.REPLACE)

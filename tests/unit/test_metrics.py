@@ -1,0 +1,36 @@
+"""One definition of acceptance length."""
+
+import pytest
+
+from whiflash_sglang.metrics import Acceptance
+
+ROUNDS = [["eagle3", 7, 2], ["dflash", 7, 0], ["dflash", 7, 4]]  # emits 3 + 1 + 5 tokens after the prompt's
+
+
+def test_acceptance_length_is_one_plus_accepted_drafts_per_round():
+    counts = Acceptance.of_request(ROUNDS, completion_tokens=10)
+    assert counts.length() == pytest.approx(1 + 6 / 3)
+    assert counts.length("dflash") == pytest.approx(1 + 4 / 2)
+    assert counts.share() == {"dflash": 2 / 3, "eagle3": 1 / 3}
+    assert counts.switches == 1
+
+
+@pytest.mark.parametrize(
+    ("tokens", "accepted", "rounds"), [(10, 6, 3), (9, 6, 3), (7, 4, 3), (5, 2, 2), (2, 1, 1)]
+)
+def test_tokens_after_a_stop_do_not_count(tokens, accepted, rounds):
+    counts = Acceptance.of_request(ROUNDS, completion_tokens=tokens)
+    assert counts.accepted.total() == accepted
+    assert counts.rounds.total() == rounds
+
+
+def test_without_rounds_there_is_no_acceptance_length():
+    assert Acceptance.of_request([], completion_tokens=1).length() is None
+
+
+def test_sums_keep_drafters_that_accepted_nothing():
+    total = Acceptance()
+    total += Acceptance.of_request([["eagle3", 7, 0]], 2)
+    total += Acceptance.of_request([["dflash", 7, 3]], 5)
+    assert dict(total.accepted) == {"eagle3": 0, "dflash": 3}
+    assert total.length("eagle3") == 1.0
