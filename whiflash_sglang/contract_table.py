@@ -218,6 +218,36 @@ _VERIFY_RUNTIMES = (
     _needs("srt.model_executor.cuda_graph_config", "check_cuda_graph_backend"),
 )
 
+_SAMPLING = (
+    _needs("kernels.ops.sampling", "softmax", "logits temperatures"),
+    _needs(
+        "kernels.ops.speculative.spec_tree",
+        "verify_tree_greedy_func",
+        "predicts accept_index accept_token_num candidates retrieve_index retrieve_next_token "
+        "retrieve_next_sibling target_predict topk",
+    ),
+    _needs(
+        "srt.layers.sampler",
+        "apply_custom_logit_processor",
+        "logits sampling_batch_info num_tokens_in_batch",
+    ),
+    _needs("srt.layers.sampler", "sampling_from_probs_torch"),
+    _needs(
+        "srt.layers.sampler",
+        "top_k_top_p_min_p_sampling_from_probs_torch",
+        "probs top_ks top_ps min_ps need_min_p_sampling sampling_seed positions",
+    ),
+    _needs(
+        "srt.sampling.sampling_batch_info",
+        "SamplingBatchInfo",
+        members="temperatures top_ks top_ps min_ps need_top_k_sampling need_top_p_sampling "
+        "need_min_p_sampling is_all_greedy sampling_seed acc_additive_penalties "
+        "acc_scaling_penalties logit_bias has_custom_logit_processor",
+    ),
+    _needs("srt.sampling.penaltylib.repetition_penalty", "apply_scaling_penalties"),
+    _needs("srt.utils.async_probe", "sanitize_nan_logits"),
+)
+
 _CPU = (
     _needs(
         "srt.layers.attention.torch_native_backend",
@@ -241,4 +271,4 @@ _CPU = (
     _needs("kernels.ops.speculative.spec_tree", "TreeMaskMode", members="QLEN_ONLY"),
 )
 
-REQUIREMENTS = (*_PLUGIN, *_HOOKED, *_WORKER, *_DRAFTERS, *_VERIFY_RUNTIMES, *_CPU)
+REQUIREMENTS = (*_PLUGIN, *_HOOKED, *_WORKER, *_DRAFTERS, *_VERIFY_RUNTIMES, *_SAMPLING, *_CPU)

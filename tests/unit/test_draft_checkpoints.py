@@ -110,7 +110,7 @@ def test_an_eagle3_checkpoint_that_does_not_fit_is_refused(tmp_path, edits, said
 
 
 def test_a_path_where_nothing_is_names_its_flag(tmp_path):
-    with pytest.raises(ValueError, match="--whiflash-eagle-draft.*nowhere"):
+    with pytest.raises(ValueError, match=r"--whiflash-eagle-draft.*nowhere"):
         check(eagle=str(tmp_path / "nowhere"))
 
 

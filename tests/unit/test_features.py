@@ -40,5 +40,5 @@ def test_a_forward_larger_than_the_taps_buffer_says_both_sizes():
     tap = TargetTap(processor, hidden=torch.empty(3, HIDDEN), entropy=None)
     processor(None, torch.ones(2, HIDDEN))
     assert torch.equal(tap.hidden(torch.tensor([1])), torch.ones(1, HIDDEN))
-    with pytest.raises(RuntimeError, match="5 rows.*holds 3"):
+    with pytest.raises(RuntimeError, match=r"5 rows.*holds 3"):
         processor(None, torch.ones(5, HIDDEN))
