@@ -62,6 +62,12 @@ _HOOKED = (
         members="eagle_aux_hidden_state_layer_ids eagle_draft_num_layers",
     ),
     _needs("srt.mem_cache.allocation_sizing", "get_req_to_token_extra_context_len"),
+    _needs(
+        "srt.configs.model_config",
+        "ModelConfig._derive_context_length",
+        "context_length",
+    ),
+    _needs("srt.environ", "Envs", members="SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"),
     _needs("srt.mem_cache.allocation_sizing", "get_alloc_reserve_per_decode"),
     _needs("srt.mem_cache.allocation_sizing", "get_alloc_page_size"),
     _needs(

@@ -25,6 +25,11 @@ def install() -> None:
     HookRegistry.register(f"{server_args}.from_cli_args", attach_config, HookType.AFTER)
     HookRegistry.register(f"{_SPEC_AUX}.resolve_spec_aux_hidden_state_config", capture_union, HookType.AFTER)
     HookRegistry.register(f"{sizing}.get_req_to_token_extra_context_len", widen_token_rows, HookType.AFTER)
+    HookRegistry.register(
+        "sglang.srt.configs.model_config.ModelConfig._derive_context_length",
+        extend_draft_context,
+        HookType.AROUND,
+    )
 
 
 def install_for_decoding() -> None:
@@ -107,3 +112,17 @@ def widen_token_rows(extra: int) -> int | None:
     if get_spec().speculative_algorithm != NAME:
         return None
     return max(extra, get_alloc_reserve_per_decode() + get_alloc_page_size() - 1)
+
+
+def extend_draft_context(original: Any, model_config: Any, context_length: int | None) -> None:
+    """A draft trained on fewer positions than the target serves runs on past them.
+
+    Its drafts may get worse there, never the output; SGLang would refuse to start.
+    """
+    from sglang.srt.environ import envs
+    from sglang.srt.runtime_context import get_spec
+
+    if not model_config.is_draft_model or get_spec().speculative_algorithm != NAME:
+        return original(model_config, context_length)
+    with envs.SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN.override(True):
+        return original(model_config, context_length)

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode
+from sglang.srt.model_executor.graph_memory_usage import merge_graph_memory_usage
 from sglang.srt.runtime_context import get_schedule
 from sglang.srt.speculative.base_spec_worker import BaseSpecWorker
 from sglang.srt.speculative.eagle_info import EagleDraftInput
@@ -87,6 +88,26 @@ class WhiflashWorker(BaseSpecWorker):
             draft.draft_extend_attn_backend or draft.draft_runner.attn_backend,
             self.dflash.runner.attn_backend,
         )
+
+    @property
+    def weight_load_time(self) -> float:
+        """Seconds, both drafts."""
+        return self.eagle3.worker.weight_load_time + self.dflash.worker.weight_load_time
+
+    @property
+    def preloaded_weights_bytes(self) -> int:
+        """Bytes, both drafts."""
+        return self.eagle3.worker.preloaded_weights_bytes + self.dflash.worker.preloaded_weights_bytes
+
+    @property
+    def graph_memory_usage(self) -> dict[str, float]:
+        """GB by phase, both drafts."""
+        return merge_graph_memory_usage(
+            self.eagle3.worker.graph_memory_usage, self.dflash.worker.graph_memory_usage
+        )
+
+    def _draft_model_runners(self) -> tuple[Any, ...]:
+        return self.eagle3.runner, self.dflash.runner
 
     def weight_update_runners(self) -> list[tuple[str, Any]]:
         """Both drafts own weights."""

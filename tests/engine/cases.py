@@ -36,6 +36,10 @@ def _cases() -> dict[str, tuple[int, dict, dict]]:
     ):
         cases[f"{flag} {value}"] = (3, {flag: value}, {})
     cases["min_new_tokens past a stop token"] = (0, {"stop_at": 3, "min_new_tokens": 9}, {})
+    for bias in (2.6, 3.0, 3.3, 3.6, 3.9, 4.2):  # the larger, the earlier EOS comes
+        lifted = {"logit_bias": {"2": bias}, "max_new_tokens": 40}
+        cases[f"EOS lifted by {bias}"] = (1, lifted | {"ignore_eos": False}, {})
+        cases[f"EOS lifted by {bias} and ignored"] = (1, lifted | {"ignore_eos": True}, {})
     cases["logit bias up"] = (1, {"logit_bias": {"777": 4.5}}, {})
     cases["logit bias down"] = (1, {"bias_away": 5}, {})
     # A grammar ends with EOS. With ignore_eos, plain decoding samples on past the grammar's end.

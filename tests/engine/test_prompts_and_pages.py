@@ -3,6 +3,7 @@
 import pytest
 
 from engine import lab as labs
+from engine import tiny
 from engine.lab import assert_plain_text
 from engine.reference import assert_drafts_are_the_references
 
@@ -45,3 +46,15 @@ def test_the_published_tree_runs_into_the_contexts_end(prompts, truth, tmp_path)
                 for prompt, result in zip(batch, results, strict=True):
                     assert result["meta_info"]["finish_reason"]["type"] == "length"
                     assert context - 4 <= len(prompt) + len(result["output_ids"]) <= context
+
+
+def test_drafts_trained_on_fewer_positions_run_on_past_them(prompts, truth, tmp_path):
+    short = {"max_position_embeddings": 64}
+    eagle3 = tiny.edited(tiny.eagle3(), tmp_path / "eagle3", short)
+    dflash = tiny.edited(tiny.dflash(), tmp_path / "dflash", short)
+    (tmp_path / "lab").mkdir()
+    with labs.whiflash(
+        tmp_path / "lab", speculative_draft_model_path=dflash, whiflash={"eagle_draft": eagle3}
+    ) as lab:
+        lab.steer("ED", truth, 0.3)
+        assert_plain_text(lab.generate([prompts[8]], max_new_tokens=60), [prompts[8]], truth)

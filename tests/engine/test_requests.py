@@ -49,3 +49,17 @@ def _flat(value) -> list[float]:
 def test_two_signs_of_a_penalty_give_different_texts(plain_answers):
     up, down = (plain_answers[f"frequency_penalty {sign}0.9"][1][0] for sign in ("", "-"))
     assert up["output_ids"] != down["output_ids"]
+
+
+def test_eos_ends_answers_at_many_lengths_and_ignored_eos_goes_on(plain_answers):
+    ended = {
+        answers[0]["meta_info"]["completion_tokens"]
+        for name, (_, answers) in plain_answers.items()
+        if name.startswith("EOS") and answers[0]["meta_info"]["finish_reason"]["type"] == "stop"
+    }
+    assert len(ended) >= 3, ended
+    passed = [
+        answers[0]["output_ids"] for name, (_, answers) in plain_answers.items() if name.endswith("ignored")
+    ]
+    assert all(len(ids) == 40 for ids in passed)
+    assert any(2 in ids[:-1] for ids in passed)

@@ -66,3 +66,25 @@ def _write_target(folder: Path) -> None:
     model.save_pretrained(folder)
     saved = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(saved | SHAPE, indent=2))
+
+
+def edited(source: Path, folder: Path, config=(), drop=(), tensors=()) -> str:
+    """A copy of a draft with config entries set (None removes one) and tensors dropped or replaced."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(source, folder)
+    saved = json.loads((folder / "config.json").read_text())
+    for key, value in dict(config).items():
+        at = saved
+        *outer, last = key.split(".")
+        for part in outer:
+            at = at[part]
+        if value is None:
+            del at[last]
+        else:
+            at[last] = value
+    (folder / "config.json").write_text(json.dumps(saved))
+    weights = load_file(folder / "model.safetensors")
+    weights = {name: w for name, w in weights.items() if name not in drop} | dict(tensors)
+    save_file(weights, folder / "model.safetensors")
+    return str(folder)

@@ -1,11 +1,7 @@
 """A draft that does not fit the target is refused when the arguments are read, by flag and values."""
 
-import json
-import shutil
-
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from engine import tiny
 from whiflash_sglang.config import WhiflashConfig
@@ -19,23 +15,6 @@ class Arguments:
 
     def __init__(self):
         self.model_path = str(tiny.target())
-
-
-def edited(source, folder, config=(), drop=(), tensors=()):
-    """A copy of a draft with config entries set (None removes one) and tensors dropped or replaced."""
-    shutil.copytree(source, folder)
-    saved = json.loads((folder / "config.json").read_text())
-    for key, value in dict(config).items():
-        at = saved
-        *outer, last = key.split(".")
-        for part in outer:
-            at = at[part]
-        at.pop(last) if value is None else at.update({last: value})
-    (folder / "config.json").write_text(json.dumps(saved))
-    weights = load_file(folder / "model.safetensors")
-    weights = {name: w for name, w in weights.items() if name not in drop} | dict(tensors)
-    save_file(weights, folder / "model.safetensors")
-    return str(folder)
 
 
 def check(eagle=None, dflash=None):
@@ -54,7 +33,7 @@ def check(eagle=None, dflash=None):
 
 def test_drafts_that_fit_are_read_with_their_layers_in_their_own_order(tmp_path):
     order = [27, 1, 8, 8, 15]
-    path = edited(tiny.dflash(), tmp_path / "d", {"dflash_config.target_layer_ids": order})
+    path = tiny.edited(tiny.dflash(), tmp_path / "d", {"dflash_config.target_layer_ids": order})
     drafts = check(dflash=path)
     assert drafts.dflash.target_layer_ids == tuple(order)
     assert drafts.eagle3.draft_vocab_size == 8192
@@ -76,7 +55,7 @@ def test_drafts_that_fit_are_read_with_their_layers_in_their_own_order(tmp_path)
     ],
 )
 def test_a_dflash_config_that_does_not_fit_is_refused(tmp_path, config, said):
-    path = edited(tiny.dflash(), tmp_path / "d", config)
+    path = tiny.edited(tiny.dflash(), tmp_path / "d", config)
     with pytest.raises(ValueError) as refusal:
         check(dflash=path)
     message = str(refusal.value)
@@ -101,7 +80,7 @@ def test_a_dflash_config_that_does_not_fit_is_refused(tmp_path, config, said):
     ],
 )
 def test_an_eagle3_checkpoint_that_does_not_fit_is_refused(tmp_path, edits, said):
-    path = edited(tiny.eagle3(), tmp_path / "e", **edits)
+    path = tiny.edited(tiny.eagle3(), tmp_path / "e", **edits)
     with pytest.raises(ValueError) as refusal:
         check(eagle=path)
     message = str(refusal.value)
@@ -115,7 +94,7 @@ def test_a_path_where_nothing_is_names_its_flag(tmp_path):
 
 
 def test_a_folder_without_weights_names_its_flag(tmp_path):
-    path = edited(tiny.eagle3(), tmp_path / "e")
+    path = tiny.edited(tiny.eagle3(), tmp_path / "e")
     (tmp_path / "e" / "model.safetensors").unlink()
     with pytest.raises(ValueError, match=r"--whiflash-eagle-draft.*no \.safetensors"):
         check(eagle=path)
