@@ -12,7 +12,6 @@ picked next.
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import torch
@@ -34,8 +33,6 @@ from whiflash_sglang.routing import DFLASH, EAGLE3, RoundSignals, build_router
 from whiflash_sglang.state import RouterScores
 from whiflash_sglang.verify import VerifyRuntimes, VerifyShape
 from whiflash_sglang.vocabulary import logits_processor_of
-
-logger = logging.getLogger(__name__)
 
 
 class WhiflashWorker(BaseSpecWorker):

@@ -44,6 +44,11 @@ class Reference:
         return torch.cat([states[layer + 1][0] for layer in layers], dim=-1)
 
     @torch.no_grad()
+    def final_hidden(self, tokens: list[int]) -> torch.Tensor:
+        """The target's hidden state [hidden] after the final norm, at the last of ``tokens``."""
+        return self.target.model(torch.tensor([tokens])).last_hidden_state[0, -1]
+
+    @torch.no_grad()
     def entropy(self, tokens: list[int]) -> float:
         """Entropy in nats of the target's law of the token after ``tokens``."""
         log_p = self.target(torch.tensor([tokens])).logits[0, -1].log_softmax(dim=-1)
