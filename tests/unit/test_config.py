@@ -104,3 +104,34 @@ def test_every_shipped_config_is_read_by_sglangs_own_parser(path, monkeypatch):
     assert config.eagle_draft == written["whiflash-eagle-draft"]
     assert config.dflash_draft == written["speculative-draft-model-path"]
     assert args.speculative_num_draft_tokens == written["speculative-num-draft-tokens"]
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_every_shipped_config_is_read_by_the_benchmark_too(path):
+    from whiflash_sglang.bench.cli import build_arms, parse
+
+    written = yaml.safe_load(path.read_text())
+    args = parse(["--config", str(path), "--whiflash-neural-router-path", "router", "--check-lossless"])
+    plain, arm = build_arms(args)[0]
+    assert plain.engine_arguments["model_path"] == written["model-path"]
+    assert arm.name == "whiflash:neural"
+    assert arm.whiflash["eagle_draft"] == written["whiflash-eagle-draft"]
+    assert arm.engine_arguments["speculative_num_draft_tokens"] == 60
+
+
+def test_sglangs_help_lists_our_flags():
+    from sglang.srt.plugins import load_plugins
+    from sglang.srt.server_args import ServerArgs
+
+    load_plugins()
+    parser = argparse.ArgumentParser()
+    ServerArgs.add_cli_args(parser)
+    assert "--whiflash-neural-router-threshold" in parser.format_help()
+
+
+def test_a_gpu_that_is_not_there_is_named(monkeypatch):
+    from whiflash_sglang.cpu import environment
+
+    monkeypatch.setattr(environment, "_has_gpu", lambda: False)
+    with pytest.raises(ValueError, match="--device is 'cuda'"):
+        environment.prepare("cuda")

@@ -30,8 +30,13 @@ def parser() -> argparse.ArgumentParser:
         choices=["WHIFLASH", "EAGLE3", "NONE"],
         help="NONE is plain decoding. [default: WHIFLASH]",
     )
-    p.add_argument("--model-name-or-path", help="Target. [default: the embedded demo]")
-    p.add_argument("--draft-name-or-path", help="DFlash draft (WHIFLASH) or EAGLE-3 draft (EAGLE3).")
+    # The second spellings are SGLang's, so that one YAML file serves both.
+    p.add_argument("--model-name-or-path", "--model-path", help="Target. [default: the embedded demo]")
+    p.add_argument(
+        "--draft-name-or-path",
+        "--speculative-draft-model-path",
+        help="DFlash draft (WHIFLASH) or EAGLE-3 draft (EAGLE3).",
+    )
     for name in _TREE:
         p.add_argument("--" + name.replace("_", "-"), type=int, help="Shape of EAGLE-3's tree.")
     add_flags(p)

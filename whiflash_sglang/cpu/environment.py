@@ -28,10 +28,13 @@ def prepare(device: str | None = None) -> str:
         The device SGLang is to be started with, ``"cpu"`` or ``"cuda"``.
 
     Raises:
+        ValueError: a GPU is asked for and there is none.
         RuntimeError: SGLang was imported before, for the other kind of device.
     """
     if device is None:
         device = "cpu" if is_cpu_engine() or not _has_gpu() else "cuda"
+    if device == "cuda" and not _has_gpu():
+        raise ValueError("--device is 'cuda', but no CUDA GPU was found; --device cpu runs without one")
     if device != "cpu":
         return device
     if "sgl_kernel" in sys.modules and not _is_substitute(sys.modules["sgl_kernel"]):
