@@ -113,3 +113,23 @@ def test_a_file_that_holds_no_weights_is_refused(tmp_path):
     (tmp_path / "model.safetensors").write_text("no")
     with pytest.raises(ValueError, match="not a safetensors file"):
         load_router(str(tmp_path), pair="df-e3", tree_budget=None, hidden_size=HIDDEN)
+
+
+def test_a_router_is_fetched_from_the_hub_by_repo_id(tmp_path, monkeypatch):
+    import huggingface_hub
+
+    write_router(tmp_path, {"pair": "df-e3"})
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda repo, **_: str(tmp_path))
+    loaded = load_router("org/router", pair="df-e3", tree_budget=None, hidden_size=HIDDEN)
+    assert loaded.hidden_size == HIDDEN
+
+
+def test_a_router_that_is_nowhere_names_the_flag(monkeypatch):
+    import huggingface_hub
+
+    def fail(repo, **_):
+        raise OSError("offline")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    with pytest.raises(ValueError, match=r"--whiflash-neural-router-path 'org/router'.*offline"):
+        load_router("org/router", pair="df-e3", tree_budget=None, hidden_size=HIDDEN)

@@ -100,6 +100,7 @@ def _arm_json(run: ArmRun) -> dict[str, Any]:
                 "category": answer.category,
                 "output_ids": answer.output_ids,
                 "acceptance_length": answer.acceptance.length(),
+                "rounds_by_drafter": dict(answer.acceptance.rounds),
                 "seconds": answer.seconds,
                 "error": answer.error,
             }
