@@ -143,6 +143,7 @@ _WORKER = (
     _needs("srt.speculative.spec_utils", "get_plan_stream", "device"),
     _needs("srt.runtime_context", "get_spec"),
     _needs("srt.runtime_context", "get_schedule"),
+    _needs("srt.runtime_context", "get_parallel"),
 )
 
 _DRAFTERS = (

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode
 from sglang.srt.model_executor.graph_memory_usage import merge_graph_memory_usage
-from sglang.srt.runtime_context import get_schedule
+from sglang.srt.runtime_context import get_parallel, get_schedule
 from sglang.srt.speculative.base_spec_worker import BaseSpecWorker
 from sglang.srt.speculative.eagle_info import EagleDraftInput
 from sglang.srt.speculative.eagle_worker_common import run_eagle_verify
@@ -197,7 +197,7 @@ class WhiflashWorker(BaseSpecWorker):
         """The drafter of this round, one for the whole batch."""
         if _has_penalties(batch.sampling_info):
             return self.plain
-        return self._drafters[self.router.pick(self.scores.read(batch.req_pool_indices))]
+        return self._drafters[self.router.pick(self._live_scores(batch))]
 
     def _verify(self, batch: Any, drafter: Any, grammar_barrier: Any) -> Any:
         result = run_eagle_verify(
@@ -246,6 +246,14 @@ class WhiflashWorker(BaseSpecWorker):
             entropy = torch.empty(rows, dtype=torch.float32, device=self.device)
         processor = logits_processor_of(self._target_worker.model_runner.model)
         return TargetTap(processor, hidden=hidden, entropy=entropy)
+
+    def _live_scores(self, batch: Any) -> torch.Tensor:
+        """Scores float32 [requests] of the live batch; rank 0's, so that all ranks pick alike."""
+        scores = self.scores.read(batch.req_pool_indices)
+        group = get_parallel().tp_group
+        if self.router.reads_target and group.world_size > 1:
+            group.broadcast(scores, src=0)
+        return scores
 
     def _takes_part(self, name: str) -> bool:
         return name in self.router.drafters
