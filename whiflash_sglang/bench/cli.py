@@ -17,6 +17,7 @@ from whiflash_sglang.flags import add_flags, flags_given, given_options
 _TREE = ("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens")
 _DEMO_TREE = (3, 4, 8)  # a 61-row verify costs 2.4 decode steps on two cores
 _CPU_POOL_TOKENS = 16384
+_SHARED_GPU_FRACTION = 0.4
 
 
 def parser() -> argparse.ArgumentParser:
@@ -52,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--check-lossless",
         action="store_true",
-        help="Decode the same prompts plainly as well and compare token ids (the demo always does).",
+        help="Decode the same prompts plainly as well and compare token ids (the demo does so when greedy).",
     )
     p.add_argument("--output-json", metavar="PATH", help="Write the whole result here.")
     p.add_argument("-v", "--verbose", action="store_true", help="Show SGLang's log and the first prompt.")
@@ -63,7 +64,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     """Parse arguments; a YAML ``--config`` stands before them, so that they win.
 
     Raises:
-        ValueError: a config file that cannot be read.
+        ValueError: a config file that cannot be read, or a value that cannot be run.
     """
     argv = sys.argv[1:] if argv is None else argv
     p = parser()
@@ -74,7 +75,24 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         argv = ConfigArgumentMerger(p).merge_config_with_args(argv)
     args = p.parse_args(argv)
     args.is_demo = args.model_name_or_path is None
+    _check(args)
     return args
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse values that cannot be run.
+
+    Raises:
+        ValueError: names the flag and the value.
+    """
+    for name in ("concurrency", "max_new_tokens", "max_samples"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} is {value}; at least 1 is needed")
+    if args.temperature < 0:
+        raise ValueError(f"--temperature is {args.temperature}; at least 0 is needed")
+    if args.check_lossless and args.temperature > 0:
+        raise ValueError(f"--check-lossless compares greedy texts, but --temperature is {args.temperature}")
 
 
 def run(argv: list[str] | None = None) -> int:
@@ -107,6 +125,8 @@ def build_arms(args: argparse.Namespace) -> tuple[list[Arm], list[str]]:
         )
     if args.speculative_algorithm == "NONE":
         return [plain], notes
+    if args.check_lossless and common["device"] != "cpu":
+        common["mem_fraction_static"] = _SHARED_GPU_FRACTION  # two engines on one GPU
     arm = _speculative_arm(args, common, options)
     return ([plain, arm] if args.check_lossless else [arm]), notes
 
@@ -115,6 +135,8 @@ def _speculative_arm(args: argparse.Namespace, common: dict[str, Any], options: 
     tree = {name: getattr(args, name) for name in _TREE if getattr(args, name) is not None}
     arguments = common | tree | {"speculative_draft_model_path": args.draft_name_or_path}
     if args.speculative_algorithm == "EAGLE3":
+        if args.draft_name_or_path is None:
+            raise ValueError("--draft-name-or-path is missing: EAGLE3 needs its draft there")
         return Arm("EAGLE3", arguments | {"speculative_algorithm": "EAGLE3"})
     from whiflash_sglang.config import WhiflashConfig
 
@@ -131,7 +153,7 @@ def _fill_in_demo(args: argparse.Namespace, notes: list[str]) -> None:
     args.model_name_or_path = str(target)
     args.dtype = args.dtype or "float32"
     args.max_new_tokens = args.max_new_tokens or 24
-    args.check_lossless = True
+    args.check_lossless = args.temperature == 0
     if args.speculative_algorithm == "NONE":
         return
     eagle3, dflash = str(random_eagle3(target)), str(random_dflash(target))
