@@ -67,6 +67,11 @@ _HOOKED = (
         "ModelConfig._derive_context_length",
         "context_length",
     ),
+    _needs(
+        "srt.arg_groups.speculative_hook",
+        "_resolve_speculative_algorithm_alias",
+        "speculative_algorithm",
+    ),
     _needs("srt.environ", "Envs", members="SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"),
     _needs("srt.mem_cache.allocation_sizing", "get_alloc_reserve_per_decode"),
     _needs("srt.mem_cache.allocation_sizing", "get_alloc_page_size"),

@@ -30,6 +30,11 @@ def install() -> None:
         extend_draft_context,
         HookType.AROUND,
     )
+    HookRegistry.register(
+        "sglang.srt.arg_groups.speculative_hook._resolve_speculative_algorithm_alias",
+        keep_algorithm,
+        HookType.AROUND,
+    )
 
 
 def install_for_decoding() -> None:
@@ -112,6 +117,16 @@ def widen_token_rows(extra: int) -> int | None:
     if get_spec().speculative_algorithm != NAME:
         return None
     return max(extra, get_alloc_reserve_per_decode() + get_alloc_page_size() - 1)
+
+
+def keep_algorithm(original: Any, speculative_algorithm: str | None, *args: Any, **kwargs: Any) -> str | None:
+    """WHIFLASH is nobody's alias: SGLang need not read the draft's config to tell.
+
+    It would do so before an algorithm may check its arguments, and name no flag where that fails.
+    """
+    if speculative_algorithm == NAME:
+        return speculative_algorithm
+    return original(speculative_algorithm, *args, **kwargs)
 
 
 def extend_draft_context(original: Any, model_config: Any, context_length: int | None) -> None:

@@ -1,5 +1,7 @@
 """The neural router scores each request from the target's final hidden state at its last accepted row."""
 
+from statistics import median
+
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -8,7 +10,8 @@ from engine import lab as labs
 from engine.lab import assert_plain_text
 from whiflash_sglang.routing import DFLASH, EAGLE3
 
-THRESHOLD = 0.1
+BATCH = 5
+NEW_TOKENS = 24
 
 
 @pytest.fixture(scope="module")
@@ -20,9 +23,24 @@ def router_file(tmp_path_factory):
     return path
 
 
+def score(router, hidden):
+    inner = torch.nn.functional.gelu(router["a"] @ hidden + router["b"])
+    return float((router["c"] @ inner + router["d"]).item())
+
+
 @pytest.fixture(scope="module")
-def lab(truth, router_file, tmp_path_factory):
-    options = {"neural_router_path": str(router_file), "neural_router_threshold": THRESHOLD}
+def threshold(truth, prompts, reference, router_file):
+    """The median score along the batch's texts: rounds fall on both sides of it."""
+    router = load_file(router_file)
+    texts = [[*prompt, *truth[tuple(prompt)][:NEW_TOKENS]] for prompt in prompts[:BATCH]]
+    return median(
+        score(router, reference.final_hidden(text[:-n])) for text in texts for n in range(1, NEW_TOKENS)
+    )
+
+
+@pytest.fixture(scope="module")
+def lab(truth, router_file, threshold, tmp_path_factory):
+    options = {"neural_router_path": str(router_file), "neural_router_threshold": threshold}
     with labs.whiflash(tmp_path_factory.mktemp("lab"), "neural", whiflash=options) as lab:
         yield lab
 
@@ -32,17 +50,15 @@ def rounds(lab, prompts, truth):
     lab.engine.flush_cache()
     lab.steer("", truth, 0.3)  # no script: the router decides
     lab.rounds()
-    batch = prompts[:5]
-    assert_plain_text(lab.generate(batch, max_new_tokens=24), batch, truth)
+    batch = prompts[:BATCH]
+    assert_plain_text(lab.generate(batch, max_new_tokens=NEW_TOKENS), batch, truth)
     return lab.rounds()
 
 
-def test_scores_are_the_mlps_of_the_last_accepted_rows(rounds, reference, router_file):
-    w = load_file(router_file)
+def test_scores_are_the_mlps_of_the_last_accepted_rows(rounds, reference, router_file, threshold):
+    router = load_file(router_file)
     for entry in rounds:
-        hidden = reference.final_hidden(entry["context"][:-1])
-        inner = torch.nn.functional.gelu(w["a"] @ hidden + w["b"])
-        expected = float((w["c"] @ inner + w["d"]).item()) - THRESHOLD
+        expected = score(router, reference.final_hidden(entry["context"][:-1])) - threshold
         assert entry["score"] == pytest.approx(expected, abs=2e-3), entry
 
 

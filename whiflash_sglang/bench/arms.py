@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from whiflash_sglang.bench.answers import Answer, Request
 from whiflash_sglang.bench.prompts_file import Conversation
 
@@ -43,7 +45,9 @@ class ArmProcess:
         Args:
             log: file for what the arm's processes print; None lets them print.
         """
-        self.arm, self._log = arm, log
+        self.arm, self._log, self._ready = arm, log, False
+        # Ending a process that is still starting leaks its semaphores, as the resource tracker would tell.
+        os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning:multiprocessing.resource_tracker")
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(arm, theirs, log), name=arm.name)
@@ -58,6 +62,7 @@ class ArmProcess:
             ArmError: it died.
         """
         self._receive()
+        self._ready = True
 
     def converse(self, group: Sequence[Conversation], request: Request) -> tuple[float, list[Answer]]:
         """Decode a group of conversations together; seconds and answers. A dead arm fails them all."""
@@ -76,12 +81,18 @@ class ArmProcess:
         return self._receive()
 
     def close(self) -> None:
-        """End the arm's processes."""
-        with contextlib.suppress(OSError):  # it may be gone already
-            self._pipe.send(("close",))
-        self._process.join(_SHUTDOWN_SECONDS)
+        """End the arm's processes: by its own shutdown, or at once while it is starting."""
+        if self._ready:
+            with contextlib.suppress(OSError):  # it may be gone already
+                self._pipe.send(("close",))
+            self._process.join(_SHUTDOWN_SECONDS)
         if self._process.is_alive():
+            children = psutil.Process(self._process.pid).children(recursive=True)
             self._process.kill()
+            for child in children:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
+        self._process.join()
         self._pipe.close()
 
     def _receive(self) -> Any:

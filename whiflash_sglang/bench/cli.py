@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -194,18 +195,20 @@ def _run(args: argparse.Namespace, arms: list[Arm], conversations: list, notes: 
     if args.verbose:
         _show_first_prompt(args, conversations[0])
     check = None
-    with tempfile.TemporaryDirectory(prefix="whiflash-") as folder:
-        logs = None if args.verbose else Path(folder)
-        with started(arms, logs) as processes:
-            runs = run_arms(processes, conversations, request, args.concurrency)
-            if args.check_lossless and len(runs) == 2:
-                check = lossless.compare(*runs)
-                lossless.measure_margins(check.differences, processes[0])
+    logs = None if args.verbose else Path(tempfile.mkdtemp(prefix="whiflash-"))
+    with started(arms, logs) as processes:
+        runs = run_arms(processes, conversations, request, args.concurrency)
+        if args.check_lossless and len(runs) == 2:
+            check = lossless.compare(*runs)
+            lossless.measure_margins(check.differences, processes[0])
     report.print_tables(runs, check, notes)
     if args.output_json:
         meta = {"arguments": vars(args), "notes": notes}
         report.write_json(report.to_json(meta, runs, check), args.output_json)
-    return _exit_code(args, runs, check)
+    code = _exit_code(args, runs, check)
+    if logs is not None and code == 0:
+        shutil.rmtree(logs, ignore_errors=True)  # kept otherwise: errors name them
+    return code
 
 
 def _show_first_prompt(args: argparse.Namespace, conversation: Conversation) -> None:

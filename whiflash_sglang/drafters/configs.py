@@ -103,7 +103,8 @@ def read_hf_config(path: str, revision: str | None, flag: str, trust_remote_code
     try:
         return get_config(path, trust_remote_code=trust_remote_code, revision=revision)
     except Exception as error:
-        raise ValueError(f"{flag} {path!r}: no model config could be read there ({error})") from error
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{flag} {path!r}: no model config could be read there ({reason})") from error
 
 
 def dflash_shape(path: str, hf_config: Any, target: TargetShape) -> DFlashShape:
