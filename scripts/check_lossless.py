@@ -45,7 +45,7 @@ def main() -> int:
         arms: list[Arm] = []
         for router in args.routers:
             flags = ["--whiflash-router", router, "--dtype", args.dtype, "--concurrency", str(concurrency)]
-            pair, _ = build_arms(benchmark_flags(flags))
+            pair = build_arms(benchmark_flags(flags))
             arms += pair if not arms else pair[1:]
         with started(arms, None) as processes:
             runs = run_arms(processes, conversations, request, concurrency)

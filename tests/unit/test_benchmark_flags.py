@@ -11,7 +11,7 @@ BASE = ["--model-name-or-path", "org/target", "--device", "cpu"]
 
 
 def arms(*flags):
-    return build_arms(parse([*BASE, *flags]))[0]
+    return build_arms(parse([*BASE, *flags]))
 
 
 def test_plain_decoding_is_one_arm_named_plain():

@@ -7,30 +7,40 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from whiflash_sglang.bench.answers import Request
+from whiflash_sglang.bench.arm_names import parse_arm_names
 from whiflash_sglang.bench.arms import Arm, ArmError
+from whiflash_sglang.bench.build import TREE, arms_asked_for, threshold_or_list
+from whiflash_sglang.bench.lossless import Lossless, check_arms
 from whiflash_sglang.bench.prompts_file import DEMO, Conversation, load_conversations, sample
+from whiflash_sglang.config import ROUTERS
 from whiflash_sglang.cpu.environment import prepare
-from whiflash_sglang.flags import add_flags, flags_given, given_options
+from whiflash_sglang.flags import add_flags
 
-_TREE = ("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens")
-_DEMO_TREE = (3, 4, 8)  # a 61-row verify costs 2.4 decode steps on two cores
-_CPU_POOL_TOKENS = 16384
-_SHARED_GPU_FRACTION = 0.4
+_DEMO_NEW_TOKENS = 48
 
 
 def parser() -> argparse.ArgumentParser:
     """All flags of benchmark.py."""
-    p = argparse.ArgumentParser(prog="benchmark.py", description="Benchmark speculative decoding in SGLang.")
+    p = argparse.ArgumentParser(
+        prog="benchmark.py",
+        description="Benchmark speculative decoding in SGLang.",
+        conflict_handler="resolve",  # one of WHIFLASH's flags takes a list here
+    )
     p.add_argument("--config", help="YAML file of these flags; the command line wins.")
     p.add_argument(
         "--speculative-algorithm",
-        default="WHIFLASH",
         type=str.upper,
         choices=["WHIFLASH", "EAGLE3", "NONE"],
         help="NONE is plain decoding. [default: WHIFLASH]",
+    )
+    p.add_argument(
+        "--compare",
+        metavar="ARM[,ARM...]",
+        help="Several arms in one run, prompt by prompt in turn: plain, a WHIFLASH router by its name "
+        f"({', '.join(ROUTERS)}), sglang:eagle3 (with --whiflash-eagle-draft). Stands instead of "
+        "--speculative-algorithm and --whiflash-router; the other flags hold for every arm.",
     )
     # The second spellings are SGLang's, so that one YAML file serves both.
     p.add_argument("--model-name-or-path", "--model-path", help="Target. [default: the embedded demo]")
@@ -39,9 +49,15 @@ def parser() -> argparse.ArgumentParser:
         "--speculative-draft-model-path",
         help="DFlash draft (WHIFLASH) or EAGLE-3 draft (EAGLE3).",
     )
-    for name in _TREE:
+    for name in TREE:
         p.add_argument("--" + name.replace("_", "-"), type=int, help="Shape of EAGLE-3's tree.")
     add_flags(p)
+    p.add_argument(
+        "--whiflash-neural-router-threshold",
+        type=threshold_or_list,
+        metavar="THRESHOLD[,...]",
+        help="As on the server; a list such as 0,0.5,1 gives one arm each. [default: the router's]",
+    )
     p.add_argument("--dataset", help="JSON Lines of id, category, turns. [default: the demo prompts]")
     p.add_argument("--max-samples", type=int, help="At most so many conversations per category.")
     p.add_argument("--max-new-tokens", type=int, help="[default: 256; 24 in the demo]")
@@ -54,7 +70,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--check-lossless",
         action="store_true",
-        help="Decode the same prompts plainly as well and compare token ids (the demo does so when greedy).",
+        help="Decode the same prompts plainly as well and compare every arm's token ids with that (the demo "
+        "does so when greedy).",
     )
     p.add_argument("--output-json", metavar="PATH", help="Write the whole result here.")
     p.add_argument("-v", "--verbose", action="store_true", help="Show SGLang's log and the first prompt.")
@@ -69,6 +86,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     """
     argv = sys.argv[1:] if argv is None else argv
     p = parser()
+    typed = p.parse_args(argv)
     if "--config" in argv:
         prepare(None)
         from sglang.srt.utils.server_args_config_parser import ConfigArgumentMerger
@@ -77,6 +95,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     args = p.parse_args(argv)
     args.is_demo = args.model_name_or_path is None
     _check(args)
+    _check_compare(args, typed)
+    args.speculative_algorithm = args.speculative_algorithm or "WHIFLASH"
     return args
 
 
@@ -96,116 +116,84 @@ def _check(args: argparse.Namespace) -> None:
         raise ValueError(f"--check-lossless compares greedy texts, but --temperature is {args.temperature}")
 
 
+def _check_compare(args: argparse.Namespace, typed: argparse.Namespace) -> None:
+    """Refuse arms that cannot be run, and flags typed beside ``--compare`` that name one arm only.
+
+    A YAML file may hold such flags, being the server's as well: ``--compare`` wins over them.
+
+    Raises:
+        ValueError: names the flags and the values.
+    """
+    if args.compare is None:
+        return
+    parse_arm_names(args.compare)
+    for name in ("speculative_algorithm", "whiflash_router"):
+        value = getattr(typed, name)
+        if value is not None:
+            raise ValueError(
+                f"--{name.replace('_', '-')} is {value}, but --compare {args.compare} names the arms; leave one out"
+            )
+    args.speculative_algorithm = None
+
+
 def run(argv: list[str] | None = None) -> int:
     """Run the benchmark; see ``benchmark.main``."""
     try:
         args = parse(argv)
         conversations = sample(load_conversations(args.dataset or DEMO), args.max_samples, args.seed)
-        arms, notes = build_arms(args)
-        return _run(args, arms, conversations, notes)
+        return _run(args, build_arms(args), conversations)
     except (ValueError, ArmError) as error:
         print(f"benchmark.py: error: {error}", file=sys.stderr)
         return 2
 
 
-def build_arms(args: argparse.Namespace) -> tuple[list[Arm], list[str]]:
-    """The arm asked for, after a plain one where losslessness is checked; and notes for the report.
+def build_arms(args: argparse.Namespace) -> list[Arm]:
+    """The arms asked for.
 
     Raises:
         ValueError: flags that do not go together.
     """
-    notes: list[str] = []
     if args.is_demo:
-        _fill_in_demo(args, notes)
-    common = _common_arguments(args)
-    plain = Arm("plain", common)
-    options = given_options(args)
-    if args.speculative_algorithm != "WHIFLASH" and options and not args.is_demo:
-        raise ValueError(
-            f"{', '.join(flags_given(options))} given, but --speculative-algorithm is {args.speculative_algorithm}"
-        )
-    if args.speculative_algorithm == "NONE":
-        return [plain], notes
-    if args.check_lossless and common["device"] != "cpu":
-        common["mem_fraction_static"] = _SHARED_GPU_FRACTION  # two engines on one GPU
-    arm = _speculative_arm(args, common, options)
-    return ([plain, arm] if args.check_lossless else [arm]), notes
+        _fill_in_demo(args)
+    return arms_asked_for(args)
 
 
-def _speculative_arm(args: argparse.Namespace, common: dict[str, Any], options: dict[str, Any]) -> Arm:
-    tree = {name: getattr(args, name) for name in _TREE if getattr(args, name) is not None}
-    arguments = common | tree | {"speculative_draft_model_path": args.draft_name_or_path}
-    if args.speculative_algorithm == "EAGLE3":
-        if args.draft_name_or_path is None:
-            raise ValueError("--draft-name-or-path is missing: EAGLE3 needs its draft there")
-        return Arm("EAGLE3", arguments | {"speculative_algorithm": "EAGLE3"})
-    from whiflash_sglang.config import WhiflashConfig
+def _fill_in_demo(args: argparse.Namespace) -> None:
+    """The embedded demo: SmolLM2-135M-Instruct, the drafters and router trained for it."""
+    from whiflash_sglang.demo.settings import demo_settings
+    from whiflash_sglang.demo.target import demo_target
 
-    config = WhiflashConfig.from_mapping({**options, "dflash_draft": args.draft_name_or_path})
-    return Arm(f"whiflash:{config.router}", arguments, options)
-
-
-def _fill_in_demo(args: argparse.Namespace, notes: list[str]) -> None:
-    """The embedded demo: SmolLM2-135M-Instruct, random drafters, the alternate router."""
-    from whiflash_sglang.demo.drafters import random_dflash, random_eagle3
-    from whiflash_sglang.demo.target import MODEL_NAME, demo_target
-
-    target = demo_target()
-    args.model_name_or_path = str(target)
+    args.model_name_or_path = str(demo_target())
     args.dtype = args.dtype or "float32"
-    args.max_new_tokens = args.max_new_tokens or 24
+    args.max_new_tokens = args.max_new_tokens or _DEMO_NEW_TOKENS
     args.check_lossless = args.temperature == 0
-    if args.speculative_algorithm == "NONE":
-        return
-    eagle3, dflash = str(random_eagle3(target)), str(random_dflash(target))
-    if args.draft_name_or_path is None:
-        args.draft_name_or_path = eagle3 if args.speculative_algorithm == "EAGLE3" else dflash
-        notes.append(
-            f"The demo's drafters for {MODEL_NAME} are random (untrained): the figures show that every part "
-            "works, not what speculation gains."
-        )
-    args.whiflash_eagle_draft = args.whiflash_eagle_draft or eagle3
-    args.whiflash_router = args.whiflash_router or "alternate"
-    for name, value in zip(_TREE, _DEMO_TREE, strict=True):
+    settings = {key.replace("-", "_"): value for key, value in demo_settings().items()}
+    dflash = settings.pop("speculative_draft_model_path")
+    draft = settings["whiflash_eagle_draft"] if args.speculative_algorithm == "EAGLE3" else dflash
+    args.draft_name_or_path = args.draft_name_or_path or draft
+    for name, value in settings.items():
         if getattr(args, name) is None:
             setattr(args, name, value)
 
 
-def _common_arguments(args: argparse.Namespace) -> dict[str, Any]:
-    device = prepare(args.device)
-    arguments = {
-        "model_path": args.model_name_or_path,
-        "device": device,
-        "dtype": args.dtype or "auto",
-        "random_seed": args.seed,
-        "max_running_requests": max(args.concurrency, 1),
-        "log_level": "info" if args.verbose else "error",
-        "sleep_on_idle": True,
-    }
-    if device == "cpu":
-        arguments |= {"max_total_tokens": _CPU_POOL_TOKENS, "disable_overlap_schedule": True}
-    return arguments
-
-
-def _run(args: argparse.Namespace, arms: list[Arm], conversations: list, notes: list[str]) -> int:
-    from whiflash_sglang.bench import lossless, report
+def _run(args: argparse.Namespace, arms: list[Arm], conversations: list) -> int:
+    from whiflash_sglang.bench import report
     from whiflash_sglang.bench.run import run_arms, started
+    from whiflash_sglang.bench.statistics import all_ratios
 
     request = Request(args.max_new_tokens or 256, args.temperature, args.enable_thinking)
     if args.verbose:
         _show_first_prompt(args, conversations[0])
-    check = None
     logs = None if args.verbose else Path(tempfile.mkdtemp(prefix="whiflash-"))
     with started(arms, logs) as processes:
         runs = run_arms(processes, conversations, request, args.concurrency)
-        if args.check_lossless and len(runs) == 2:
-            check = lossless.compare(*runs)
-            lossless.measure_margins(check.differences, processes[0])
-    report.print_tables(runs, check, notes)
+        checks = check_arms(runs, processes) if args.check_lossless else []
+    ratios = all_ratios(runs, args.seed)
+    report.print_tables(runs, checks, [], ratios)
     if args.output_json:
-        meta = {"arguments": vars(args), "notes": notes}
-        report.write_json(report.to_json(meta, runs, check), args.output_json)
-    code = _exit_code(args, runs, check)
+        meta = {"arguments": vars(args)}
+        report.write_json(report.to_json(meta, runs, checks, ratios), args.output_json)
+    code = _exit_code(args, runs, checks)
     if logs is not None and code == 0:
         shutil.rmtree(logs, ignore_errors=True)  # kept otherwise: errors name them
     return code
@@ -224,9 +212,9 @@ def _show_first_prompt(args: argparse.Namespace, conversation: Conversation) -> 
     )
 
 
-def _exit_code(args: argparse.Namespace, runs: list, check: Any) -> int:
+def _exit_code(args: argparse.Namespace, runs: list, checks: list[Lossless]) -> int:
     """1 for a failed request, or a difference at temperature 0 in float32."""
     if any(answer.error for run in runs for answer in run.answers):
         return 1
     exact = args.temperature == 0 and args.dtype == "float32"
-    return 1 if check is not None and exact and check.counted else 0
+    return 1 if exact and any(check.counted for check in checks) else 0

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 
 from whiflash_sglang.bench.answers import Answer, Request
 from whiflash_sglang.bench.prompts_file import Conversation
-from whiflash_sglang.metrics import META_KEY, Acceptance
+from whiflash_sglang.metrics import META_KEY
 
 
 class Converser:
@@ -72,8 +72,7 @@ class Converser:
             if reason.get("type") == "abort":
                 answer.error = str(reason.get("message", "aborted"))
             answer.output_ids, answer.text = result["output_ids"], result["text"]
-            rounds = meta.get(META_KEY, ())
-            answer.acceptance = Acceptance.of_request(rounds, meta["completion_tokens"])
+            answer.count(meta.get(META_KEY, ()), meta["completion_tokens"])
             answer.sglang_accept_length = meta.get("spec_accept_length")
         except Exception as error:
             answer.error = f"{type(error).__name__}: {error}"

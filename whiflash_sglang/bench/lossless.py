@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from whiflash_sglang.bench.answers import Answer, ArmRun
+from whiflash_sglang.bench.arm_names import PLAIN
 from whiflash_sglang.bench.arms import ArmProcess
 
 # Below this gap between plain decoding's two best logits, another order of
@@ -97,6 +99,17 @@ def compare(plain: ArmRun, arm: ArmRun) -> Lossless:
         if mine.output_ids != other.output_ids:
             differences.append(_first_difference(mine, other))
     return Lossless(arm.name, compared, differences)
+
+
+def check_arms(runs: Sequence[ArmRun], processes: Sequence[ArmProcess]) -> list[Lossless]:
+    """Compare every other arm with plain decoding, margins included; nothing where plain did not run."""
+    for plain, process in zip(runs, processes, strict=True):
+        if plain.name == PLAIN:
+            checks = [compare(plain, run) for run in runs if run is not plain]
+            for check in checks:
+                measure_margins(check.differences, process)
+            return checks
+    return []
 
 
 def measure_margins(differences: list[Difference], plain: ArmProcess) -> None:

@@ -1,10 +1,10 @@
-"""What a run says: totals per arm and category as JSON and as a table, and the lossless check."""
+"""What a run says: figures per arm and category as JSON and as tables, ratios, and the lossless checks."""
 
 from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,42 +13,47 @@ from rich.console import Console
 from rich.table import Table
 
 from whiflash_sglang.bench.answers import Answer, ArmRun
+from whiflash_sglang.bench.arm_names import PLAIN
+from whiflash_sglang.bench.loops import NGRAM
 from whiflash_sglang.bench.lossless import Lossless
-from whiflash_sglang.metrics import Acceptance
+from whiflash_sglang.bench.statistics import RESAMPLES, Ratio, against_better_drafter
+from whiflash_sglang.bench.summary import by_category, mean_of_categories, totals
+from whiflash_sglang.bench.tables import arm_table, ratio_table
 
 ACCEPTANCE_FORMULA = "acceptance length = 1 + accepted drafts / verify rounds (tokens after a stop excluded)"
+BEFORE_LOOP = (
+    f"before loop: the same over each answer's tokens before some {NGRAM} tokens in a row occur for the third "
+    "time (occurrences that do not overlap)"
+)
+RATIO = (
+    f"ratio of tokens/s, and below it its 95 % interval: paired bootstrap over conversations (over groups of them "
+    f"at a --concurrency above 1), {RESAMPLES} resamples; over all, each category keeps its size if none has just "
+    "one; - where there is one only"
+)
+BETTER_DRAFTER = (
+    "the better drafter is the faster one on these prompts, per column; the interval leaves out that choice"
+)
 
 
-def summarize(answers: Sequence[Answer], seconds: float) -> dict[str, Any]:
-    """Totals over answers that took ``seconds`` of the arm's time."""
-    counts = Acceptance()
-    for answer in answers:
-        counts += answer.acceptance
-    tokens = sum(len(answer.output_ids) for answer in answers)
-    return {
-        "requests": len(answers),
-        "failed": sum(answer.error is not None for answer in answers),
-        "output_tokens": tokens,
-        "seconds": seconds,
-        "output_tokens_per_s": tokens / seconds if seconds > 0 else None,
-        "acceptance_length": counts.length(),
-        "sglang_accept_length": _mean(a.sglang_accept_length for a in answers),
-        "rounds": counts.rounds.total(),
-        "rounds_by_drafter": dict(counts.rounds),
-        "acceptance_length_by_drafter": {d: counts.length(d) for d in counts.rounds},
-        "share": counts.share(),
-        "switches": counts.switches,
-        "histogram": _histogram(counts),
-    }
+def to_json(
+    meta: dict[str, Any],
+    runs: Sequence[ArmRun],
+    checks: Sequence[Lossless] | None,
+    ratios: Sequence[Ratio] = (),
+) -> dict[str, Any]:
+    """The whole result; ``schema`` counts up when a field changes its meaning.
 
-
-def to_json(meta: dict[str, Any], runs: Sequence[ArmRun], lossless: Lossless | None) -> dict[str, Any]:
-    """The whole result; ``schema`` counts up when a field changes its meaning."""
+    ``lossless`` is the last arm's check, which is the only one where one arm was checked.
+    """
+    by_arm = {check.arm: check.to_json() for check in checks or ()}
+    definitions = {"acceptance_length": ACCEPTANCE_FORMULA, "before_loop": BEFORE_LOOP, "ratio": RATIO}
     return {
         "schema": 1,
-        "meta": meta | environment() | {"acceptance_length": ACCEPTANCE_FORMULA},
+        "meta": meta | environment() | definitions,
         "arms": [_arm_json(run) for run in runs],
-        "lossless": None if lossless is None else lossless.to_json(),
+        "ratios": [ratio.to_json() for ratio in ratios],
+        "lossless": list(by_arm.values())[-1] if by_arm else None,
+        "lossless_by_arm": by_arm,
     }
 
 
@@ -72,94 +77,69 @@ def write_json(result: dict[str, Any], path: str | Path) -> None:
     target.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def print_tables(runs: Sequence[ArmRun], lossless: Lossless | None, notes: Sequence[str]) -> None:
-    """One table per arm on stdout, then the lossless verdict and notes."""
+def print_tables(
+    runs: Sequence[ArmRun],
+    checks: Sequence[Lossless] | None,
+    notes: Sequence[str],
+    ratios: Sequence[Ratio] = (),
+) -> None:
+    """On stdout: a table per arm, the ratios, what the figures mean, the lossless verdicts and notes."""
+    by_arm = {check.arm: check for check in checks or ()}
+    ratio_tables, legend = _ratio_tables(ratios)
+    tables = [arm_table(run, by_arm.get(run.name)) for run in runs] + ratio_tables
     console = Console()
-    for run in runs:
-        console.print(_table(run, lossless))
-    console.print(ACCEPTANCE_FORMULA)
-    for line in (*(lossless.lines() if lossless else ()), *notes):
-        console.print(line)
+    # A narrow or missing terminal gets whole lines too.
+    console.width = max(console.width, *(_width(console, table) for table in tables), 1)
+    for table in tables:
+        console.print(table)
+        console.print()
+    said = [ACCEPTANCE_FORMULA, BEFORE_LOOP, *legend, *(line for c in by_arm.values() for line in c.lines())]
+    for line in (*said, *notes):
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
     for run in runs:
         for answer in run.answers:
             if answer.error is not None:
-                console.print(f"failed: {run.name} {answer.id}: {answer.error}", style="red")
+                failure = f"failed: {run.name} {answer.id}: {answer.error}"
+                console.print(failure, style="red", soft_wrap=True, markup=False, highlight=False)
+
+
+def _ratio_tables(ratios: Sequence[Ratio]) -> tuple[list[Table], list[str]]:
+    """The tables that the arms allow, and the lines that explain them."""
+    tables, legend = [], [RATIO] if ratios else []
+    against_plain = [ratio for ratio in ratios if ratio.base == PLAIN]
+    if against_plain:
+        tables.append(ratio_table("tokens/s against plain decoding", against_plain))
+    against_better = against_better_drafter(ratios)
+    if against_better:
+        tables.append(ratio_table("tokens/s against the better drafter alone", against_better, True))
+        legend.append(BETTER_DRAFTER)
+    return tables, legend
+
+
+def _width(console: Console, table: Table) -> int:
+    return console.measure(table, options=console.options.update(width=10_000)).maximum
 
 
 def _arm_json(run: ArmRun) -> dict[str, Any]:
+    categories = by_category(run)
     return {
         "name": run.name,
-        "totals": summarize(run.answers, sum(run.busy_seconds.values())),
-        "categories": {
-            name: summarize([a for a in run.answers if a.category == name], seconds)
-            for name, seconds in run.busy_seconds.items()
-        },
-        "requests": [
-            {
-                "id": answer.id,
-                "category": answer.category,
-                "output_ids": answer.output_ids,
-                "acceptance_length": answer.acceptance.length(),
-                "rounds_by_drafter": dict(answer.acceptance.rounds),
-                "seconds": answer.seconds,
-                "error": answer.error,
-            }
-            for answer in run.answers
-        ],
+        "totals": totals(run),
+        "categories": categories,
+        "mean_of_categories": mean_of_categories(categories.values()),
+        "requests": [_request_json(answer) for answer in run.answers],
     }
 
 
-def _table(run: ArmRun, lossless: Lossless | None) -> Table:
-    drafters = sorted({d for answer in run.answers for d in answer.acceptance.rounds})
-    checked = lossless if lossless is not None and run.name == lossless.arm else None
-    table = Table(title=run.name, title_justify="left")
-    table.add_column("category")
-    for column in ("requests", "failed", "tokens", "tok/s", "accept"):
-        table.add_column(column, justify="right")
-    for drafter in drafters:
-        table.add_column(f"{drafter}\nrounds", justify="right")
-    if checked is not None:
-        table.add_column("= plain", justify="right")
-    for name, seconds in run.busy_seconds.items():
-        answers = [answer for answer in run.answers if answer.category == name]
-        table.add_row(*_cells(name, answers, seconds, drafters, checked))
-    table.add_section()
-    table.add_row(*_cells(None, run.answers, sum(run.busy_seconds.values()), drafters, checked))
-    return table
-
-
-def _cells(
-    category: str | None,
-    answers: Sequence[Answer],
-    seconds: float,
-    drafters: Sequence[str],
-    checked: Lossless | None,
-) -> list[str]:
-    totals = summarize(answers, seconds)
-    cells = [
-        category or "all",
-        str(totals["requests"]),
-        str(totals["failed"]),
-        str(totals["output_tokens"]),
-        _number(totals["output_tokens_per_s"], ".1f"),
-        _number(totals["acceptance_length"], ".2f"),
-        *(str(totals["rounds_by_drafter"].get(drafter, 0)) for drafter in drafters),
-    ]
-    return cells if checked is None else [*cells, checked.fraction(category)]
-
-
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    present = [value for value in values if value is not None]
-    return sum(present) / len(present) if present else None
-
-
-def _histogram(counts: Acceptance) -> dict[str, dict[str, int]]:
-    """drafter -> accepted drafts -> rounds."""
-    found: dict[str, dict[str, int]] = {}
-    for (drafter, accepted), rounds in sorted(counts.histogram.items()):
-        found.setdefault(drafter, {})[str(accepted)] = rounds
-    return found
+def _request_json(answer: Answer) -> dict[str, Any]:
+    return {
+        "id": answer.id,
+        "category": answer.category,
+        "output_ids": answer.output_ids,
+        "acceptance_length": answer.acceptance.length(),
+        "acceptance_length_before_loop": answer.acceptance_before_loop.length(),
+        "loop_start": answer.loop_start,
+        "rounds_by_drafter": dict(answer.acceptance.rounds),
+        "seconds": answer.seconds,
+        "error": answer.error,
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,21 +13,27 @@ from whiflash_sglang.bench.answers import ArmRun, Request
 from whiflash_sglang.bench.arms import Arm, ArmProcess
 from whiflash_sglang.bench.prompts_file import Conversation
 
+_STARTING_ON_CPU = 2  # loading takes more memory and time than running does
+
 
 @contextmanager
 def started(arms: Sequence[Arm], log_folder: Path | None) -> Iterator[list[ArmProcess]]:
-    """Start all arms side by side, and end them after use.
+    """Start the arms side by side, on a CPU two at a time, and end them after use.
 
     Raises:
         ValueError: an arm refused its arguments.
         ArmError: an arm died while it started.
     """
-    processes = []
+    processes: list[ArmProcess] = []
+    starting: deque[ArmProcess] = deque()
     try:
         for arm in arms:
+            if arm.engine_arguments.get("device") == "cpu" and len(starting) == _STARTING_ON_CPU:
+                starting.popleft().wait_until_ready()
             log = None if log_folder is None else log_folder / f"{arm.name.replace(':', '-')}.log"
             processes.append(ArmProcess(arm, log))
-        for process in processes:
+            starting.append(processes[-1])
+        for process in starting:
             process.wait_until_ready()
         yield processes
     finally:
@@ -51,9 +58,7 @@ def run_arms(
             for group in _groups(conversations, concurrency):
                 for process, run in zip(arms, runs, strict=True):
                     seconds, answers = process.converse(group, request)
-                    category = group[0].category
-                    run.busy_seconds[category] = run.busy_seconds.get(category, 0.0) + seconds
-                    run.answers.extend(answers)
+                    run.add(group[0].category, seconds, answers)
                     bar.update(len(group))
         except KeyboardInterrupt:
             bar.write("interrupted: reporting what is there")
