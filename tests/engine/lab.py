@@ -74,15 +74,15 @@ class Lab:
         log.unlink(missing_ok=True)
         return [json.loads(line) for line in lines]
 
-    def free_slots(self) -> int:
-        """Free KV slots in the first round of a fixed small request, the cache emptied before.
+    def unaccounted_slots(self) -> list[int]:
+        """KV slots that are neither free nor cached nor held by a live request, in a round of a small request.
 
-        Equal at two times when nothing leaked in between.
+        Zero when nothing leaked. The second number is the same count after three
+        slots were taken and not yet given back: the check itself, checked.
         """
-        self.engine.flush_cache()
         (self.folder / "report").touch()
         self.generate([[5, 6, 7]], max_new_tokens=2)
-        return json.loads((self.folder / "pool.json").read_text())["free"]
+        return json.loads((self.folder / "pool.json").read_text())
 
 
 @contextmanager
@@ -185,7 +185,7 @@ class Probe:
             return prefill(worker, batch, on_publish)
 
         def scripted_route(worker: Any, batch: Any) -> Any:
-            probe.report_pool(worker)
+            probe.report_pool(worker, batch)
             chosen = route(worker, batch)
             pattern = probe.control["pattern"]
             if not pattern or chosen is worker.plain:
@@ -215,13 +215,15 @@ class Probe:
             self.control = json.loads(path.read_text())
             self.coin = random.Random(self.control["seed"])
 
-    def report_pool(self, worker: Any) -> None:
-        """Write pool.json when asked: slots that are free now, as the allocator counts them."""
+    def report_pool(self, worker: Any, batch: Any) -> None:
+        """Write pool.json when asked; see :meth:`Lab.unaccounted_slots`."""
         asked = self.folder / "report"
         if asked.exists():
             asked.unlink()
-            free = worker.token_to_kv_pool_allocator.available_size()
-            (self.folder / "pool.json").write_text(json.dumps({"free": free}))
+            before, taken = _unaccounted(batch), batch.token_to_kv_pool_allocator.alloc(3 * _page_size(batch))
+            counts = [before, _unaccounted(batch) // _page_size(batch)]
+            batch.token_to_kv_pool_allocator.free(taken)
+            (self.folder / "pool.json").write_text(json.dumps(counts))
 
     def log(self, worker: Any, batch: Any, drafter: Any) -> None:
         """One line per request: context, drafter, and the first level (or the chain) it drafted."""
@@ -240,6 +242,8 @@ class Probe:
                     "score": scores[i],
                     "tokens": tokens[i],
                     "depths": depths[i],
+                    "next_token": batch.spec_info.retrieve_next_token[i].tolist(),
+                    "next_sibling": batch.spec_info.retrieve_next_sibling[i].tolist(),
                 }
                 log.write(json.dumps(entry) + "\n")
 
@@ -269,6 +273,20 @@ def _children(info: Any, i: int, node: int) -> list[int]:
         found.append(child)
         child = int(info.retrieve_next_sibling[i, child])
     return found
+
+
+def _page_size(batch: Any) -> int:
+    return batch.token_to_kv_pool_allocator.page_size
+
+
+def _unaccounted(batch: Any) -> int:
+    from sglang.srt.managers.scheduler_components.pool_stats_observer import kv_private_tokens
+
+    allocator, cache = batch.token_to_kv_pool_allocator, batch.tree_cache
+    held = sum(kv_private_tokens(req.kv, allocator.page_size) for req in batch.reqs)
+    return (
+        allocator.size - allocator.available_size() - cache.evictable_size() - cache.protected_size() - held
+    )
 
 
 def _fill_nan(pool: Any) -> None:

@@ -21,13 +21,12 @@ def test_chunked_prompts_give_the_plain_text_and_the_references_drafts(
 
 def test_whole_pages_of_sixteen_give_the_plain_text_and_leak_nothing(prompts, truth, reference, tmp_path):
     with labs.whiflash(tmp_path, page_size=16, **labs.CHAIN) as lab:
-        before = lab.free_slots()
         for pattern in ("E", "D", "EDD"):
             lab.steer(pattern, truth, 0.3)
             results = lab.generate(prompts, max_new_tokens=40)
             assert_plain_text(results, prompts, truth)
         assert_drafts_are_the_references(lab.rounds(), reference, sample=40)
-        assert lab.free_slots() == before
+        assert lab.unaccounted_slots() == [0, 3]
 
 
 def test_the_published_tree_runs_into_the_contexts_end(prompts, truth, tmp_path):
