@@ -17,6 +17,7 @@ logger = logging.getLogger(__name__)
 
 NAME = "WHIFLASH"
 CONFIG_ATTRIBUTE = "_whiflash"  # on ServerArgs; survives pickling into the scheduler
+WORKER_ATTRIBUTE = "_whiflash_worker"  # likewise; a function that returns another worker class
 DEFAULT_MAX_RUNNING_REQUESTS = 48  # what SGLang sets for its own speculative algorithms
 
 
@@ -82,8 +83,9 @@ class WhiflashAlgorithm(CustomSpecAlgo):
 
         args = resolving_view(server_args)
         tree = args.speculative_num_steps * args.speculative_eagle_topk
-        block = read_drafts(args, config_of(server_args)).dflash.block_size
-        return max(tree, args.speculative_num_draft_tokens, block)
+        config = config_of(server_args)
+        block = read_drafts(args, config).dflash.block_size
+        return max(tree, args.speculative_num_draft_tokens, block, 1 + (config.ddtree_tree_budget or 0))
 
     def handle_server_args(self, server_args: Any) -> None:
         """Set what SGLang sets for its own algorithms, and check both drafts' configs.

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 PAIRS = ("df-e3", "ddt-e3")
-ROUTERS = ("neural", "entropy", "dflash", "eagle3", "alternate", "random")
+ROUTERS = ("neural", "entropy", "dflash", "ddtree", "eagle3", "alternate", "random")
+MAX_TREE_BUDGET = 512
 
 # EAGLE-3's tree in the published runs: steps, top-k, verify tokens with the root.
 DEFAULT_EAGLE_TREE = (8, 10, 60)
@@ -39,7 +40,7 @@ class WhiflashConfig:
     )
     router: str = _option(
         "--whiflash-router",
-        "Who picks the drafter of a round. dflash and eagle3 always pick that one; "
+        "Who picks the drafter of a round. dflash, ddtree and eagle3 always pick that one; "
         "alternate and random are test and baseline arms.",
         "neural",
         choices=ROUTERS,
@@ -127,14 +128,17 @@ class WhiflashConfig:
                 )
 
     def _require_pair(self) -> None:
-        if self.drafters == "ddt-e3":
+        budget, other = self.ddtree_tree_budget, {"df-e3": "ddtree", "ddt-e3": "dflash"}[self.drafters]
+        if self.router == other:
+            raise ValueError(f"--whiflash-router is {other!r}, which is not in the pair {self.drafters!r}")
+        if self.drafters == "df-e3" and budget is not None:
             raise ValueError(
-                "--whiflash-drafters ddt-e3 (DDTree) is not available in this version; use df-e3"
-            )
-        if self.ddtree_tree_budget is not None:
-            raise ValueError(
-                f"--ddtree-tree-budget is {self.ddtree_tree_budget}, but --whiflash-drafters is "
+                f"--ddtree-tree-budget is {budget}, but --whiflash-drafters is "
                 f"{self.drafters!r}: only ddt-e3 has a tree budget"
+            )
+        if self.drafters == "ddt-e3" and (budget is None or not 1 <= budget <= MAX_TREE_BUDGET):
+            raise ValueError(
+                f"--whiflash-drafters ddt-e3 needs --ddtree-tree-budget of 1 to {MAX_TREE_BUDGET}; it is {budget}"
             )
 
 

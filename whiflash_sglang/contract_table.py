@@ -191,10 +191,15 @@ _DRAFTERS = (
         "DFlashAttention",
         members="kv_proj_only apply_k_norm apply_k_rope num_kv_heads head_dim attn use_table_qk_norm_rope",
     ),
-    _needs("srt.models.dflash", "candidate_topk", "hidden lm_head k"),
+    _needs("srt.models.dflash", "candidate_topk", "hidden lm_head k with_partition"),
     _needs("srt.models.dflash", "_radix_topk", "scores k"),
     _needs("srt.models.llama_eagle3", "LlamaForCausalLMEagle3", members="hot_token_id"),
     _needs("srt.mem_cache.memory_pool", "KVWriteLoc", "loc physical"),
+    _needs(
+        "srt.managers.scheduler_components.batch_result_processor",
+        "SchedulerBatchResultProcessor",
+        members="_prepare_kv_cache_release",
+    ),
     _needs(
         "srt.mem_cache.kv_index_translator",
         "KVIndexTranslator.plan",

@@ -13,6 +13,7 @@ from sglang.srt.speculative.spec_utils import draft_pp_context, draft_tp_context
 from whiflash_sglang.algorithm import config_of
 from whiflash_sglang.config import WhiflashConfig
 from whiflash_sglang.drafters.configs import read_drafts
+from whiflash_sglang.drafters.ddtree import DDTreeDrafter
 from whiflash_sglang.drafters.dflash import DFlashDrafter
 from whiflash_sglang.drafters.eagle3 import Eagle3Drafter
 from whiflash_sglang.features import FeatureColumns, union_of
@@ -22,7 +23,10 @@ from whiflash_sglang.vocabulary import TargetVocabulary
 def load_drafters(
     server_args: Any, gpu_id: int, nccl_port: int, target_worker: Any
 ) -> tuple[WhiflashConfig, Eagle3Drafter, DFlashDrafter]:
-    """Load the EAGLE-3 and the DFlash draft, checked when the arguments were read, beside a loaded target."""
+    """Load the EAGLE-3 and the DFlash draft (as DDTree where there is a budget) beside a loaded target.
+
+    Both were checked when the arguments were read.
+    """
     config = config_of(server_args)
     drafts = read_drafts(resolving_view(server_args), config)
     dflash, eagle3 = drafts.dflash, drafts.eagle3
@@ -34,11 +38,10 @@ def load_drafters(
     dflash_worker = _dflash_worker(config, server_args, gpu_id, nccl_port, target_worker, eagle_worker)
     dflash_columns = FeatureColumns(dflash.target_layer_ids, union, hidden_size)
     vocabulary = TargetVocabulary(target_worker.model_runner.model)
-    return (
-        config,
-        Eagle3Drafter(eagle_worker, eagle_columns),
-        DFlashDrafter(dflash_worker, target_worker, dflash, dflash_columns, vocabulary),
-    )
+    parts = dflash_worker, target_worker, dflash, dflash_columns, vocabulary
+    budget = config.ddtree_tree_budget
+    block = DFlashDrafter(*parts) if budget is None else DDTreeDrafter(*parts, budget=budget)
+    return config, Eagle3Drafter(eagle_worker, eagle_columns), block
 
 
 def _dflash_worker(

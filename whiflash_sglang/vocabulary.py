@@ -30,6 +30,12 @@ class TargetVocabulary:
         ids, _, _ = candidate_topk(hidden, self._head, 1)
         return ids.squeeze(-1)
 
+    def top_log_probs(self, hidden: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The k best token ids, int64 [n, k], and their log-probabilities, float32 [n, k], best first."""
+        ids, logits, log_normaliser = candidate_topk(hidden, self._head, k, with_partition=True)
+        assert log_normaliser is not None
+        return ids, logits.float() - log_normaliser.unsqueeze(-1)
+
 
 def logits_processor_of(target_model: Any) -> LogitsProcessor:
     """The target's one logits processor.

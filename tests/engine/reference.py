@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from transformers import AutoModelForCausalLM
 
 from engine import tiny
+from whiflash_sglang.drafters.best_first import best_first
 
 
 class Reference:
@@ -83,9 +84,13 @@ class Reference:
         best = logits.topk(k).indices
         return (best + draft["d2t"].long()[best]).tolist()
 
-    @torch.no_grad()
     def dflash_block(self, context: list[int]) -> list[int]:
         """The block's drafted tokens after a context whose last token is the bonus token."""
+        return self.dflash_logits(context).argmax(dim=-1).tolist()
+
+    @torch.no_grad()
+    def dflash_logits(self, context: list[int]) -> torch.Tensor:
+        """[block - 1, vocab] of the block after a context whose last token is the bonus token."""
         draft, committed = self.dflash, context[:-1]
         cfg = draft.config["dflash_config"]
         block_size, eps = draft.config["block_size"], draft.config["rms_norm_eps"]
@@ -108,8 +113,7 @@ class Reference:
             hidden = hidden + attention(q, keys, values, None) @ draft[f"{layer}.self_attn.o_proj.weight"].T
             normed = rms_norm(hidden, draft[f"{layer}.post_attention_layernorm.weight"], eps)
             hidden = hidden + draft.mlp(layer, normed)
-        logits = rms_norm(hidden[1:], draft["norm.weight"], eps) @ self.target.lm_head.weight.T
-        return logits.argmax(dim=-1).tolist()
+        return rms_norm(hidden[1:], draft["norm.weight"], eps) @ self.target.lm_head.weight.T
 
 
 class Draft:
@@ -163,13 +167,34 @@ def assert_drafts_are_the_references(rounds: list[dict], reference: Reference, s
     """Every logged draft (or a seeded sample of them) is what the reference drafts from that context."""
     assert rounds
     for entry in random.Random(3).sample(rounds, min(sample, len(rounds))):
-        if entry["drafter"] == "dflash":
+        if entry["drafter"] == "ddtree":
+            assert_ddtree_is_the_references(entry, reference)
+        elif entry["drafter"] == "dflash":
             assert entry["tokens"][1:] == reference.dflash_block(entry["context"]), entry
         elif entry["drafter"] == "eagle3":
             level = zip(entry["tokens"], entry["depths"], strict=True)
             drafted = {token for token, depth in level if depth == 1}
             expected = set(reference.eagle3_first_level(entry["context"], len(drafted)))
             assert drafted == expected, entry
+
+
+def assert_ddtree_is_the_references(entry: dict, reference: Reference) -> None:
+    """The drafted prefixes are the most probable ones, up to near-ties in the reference's probabilities."""
+    log_probs = reference.dflash_logits(entry["context"]).log_softmax(dim=-1)
+    drafted: dict[tuple[int, ...], float] = {}
+    open_nodes: list[tuple[int, tuple[int, ...], float]] = [(0, (), 0.0)]
+    while open_nodes:
+        node, path, above = open_nodes.pop()
+        child = entry["next_token"][node]
+        while child != -1:
+            token = entry["tokens"][child]
+            drafted[*path, token] = above + float(log_probs[len(path), token])
+            open_nodes.append((child, (*path, token), drafted[*path, token]))
+            child = entry["next_sibling"][child]
+    budget = len(entry["tokens"]) - 1
+    assert len(drafted) == budget  # every node another prefix
+    best = best_first([row.topk(budget).values.tolist() for row in log_probs], budget)
+    assert sorted(drafted.values(), reverse=True) == pytest.approx([n.log_prob for n in best], abs=1e-3)
 
 
 def assert_scores_are_the_references(rounds: list[dict], reference: Reference, threshold: float) -> None:

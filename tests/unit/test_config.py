@@ -32,7 +32,9 @@ def test_a_good_config_is_accepted_and_frozen():
         ({"router": "neural"}, ["--whiflash-neural-router-path"]),
         ({"router": "entropy"}, ["--whiflash-entropy-threshold"]),
         ({"router": "entropy", "entropy_threshold": -1.0}, ["--whiflash-entropy-threshold", "-1.0"]),
-        ({"drafters": "ddt-e3"}, ["--whiflash-drafters", "ddt-e3", "df-e3"]),
+        ({"drafters": "ddt-e3"}, ["--whiflash-drafters ddt-e3", "--ddtree-tree-budget", "None"]),
+        ({"drafters": "ddt-e3", "ddtree_tree_budget": 513}, ["--ddtree-tree-budget", "513"]),
+        ({"router": "ddtree"}, ["--whiflash-router", "ddtree", "df-e3"]),
         ({"ddtree_tree_budget": 32}, ["--ddtree-tree-budget", "32", "df-e3"]),
     ],
 )
@@ -112,7 +114,7 @@ def test_every_shipped_config_is_read_by_the_benchmark_too(path):
 
     written = yaml.safe_load(path.read_text())
     args = parse(["--config", str(path), "--whiflash-neural-router-path", "router", "--check-lossless"])
-    plain, arm = build_arms(args)[0]
+    plain, arm = build_arms(args)
     assert plain.engine_arguments["model_path"] == written["model-path"]
     assert arm.name == "whiflash:neural"
     assert arm.whiflash["eagle_draft"] == written["whiflash-eagle-draft"]

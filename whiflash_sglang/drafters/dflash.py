@@ -45,6 +45,7 @@ class DFlashDrafter:
         self._mask_token_id = shape.mask_token_id
         self._columns = columns
         self._vocabulary = vocabulary
+        self._block = shape.block_size
         self.width = shape.block_size
         self.depth = shape.block_size - 1
         self._block_spec_info = make_draft_block_spec_info(
@@ -64,13 +65,13 @@ class DFlashDrafter:
         self.worker.alloc_memory_pool(**pools)
 
     def init_attention_backends(self, commit_width: int) -> None:
-        """Its attention backend verifies blocks, at this drafter's own width."""
-        with get_spec().override(speculative_num_draft_tokens=self.width):
+        """Its attention backend runs blocks, of this drafter's own size."""
+        with get_spec().override(speculative_num_draft_tokens=self._block):
             self.worker.init_attention_backends()
 
     def init_cuda_graphs(self, commit_width: int) -> None:
         """The block forward runs eagerly; the call sets up attributes that a forward reads."""
-        with get_spec().override(speculative_num_draft_tokens=self.width):
+        with get_spec().override(speculative_num_draft_tokens=self._block):
             self.worker.init_cuda_graphs(capture_decode_cuda_graph=False)
 
     def prefill(self, batch: Any, captured: torch.Tensor, state: Any, kv_loc_plan: Any) -> None:
@@ -96,16 +97,18 @@ class DFlashDrafter:
 
     def draft(self, batch: Any) -> Any:
         """See :class:`~whiflash_sglang.drafters.base.Drafter`."""
-        bs = len(batch.seq_lens)
-        forward_batch = self._block_batch(batch)
-        hidden = self.runner.forward(forward_batch).logits_output.hidden_states
-        drafted = hidden.view(bs, self.width, -1)[:, 1:]
-        tokens = self._vocabulary.argmax(drafted.reshape(bs * self.depth, -1))
-        return chain_verify_input(batch, tokens.view(bs, self.depth), self._target_worker)
+        drafted = self._drafted_hidden(batch)
+        tokens = self._vocabulary.argmax(drafted.flatten(0, 1))
+        return chain_verify_input(batch, tokens.view(len(drafted), self.depth), self._target_worker)
+
+    def _drafted_hidden(self, batch: Any) -> torch.Tensor:
+        """The draft's hidden states [requests, block - 1, hidden_size] at the masks."""
+        hidden = self.runner.forward(self._block_batch(batch)).logits_output.hidden_states
+        return hidden.view(len(batch.seq_lens), self._block, -1)[:, 1:]
 
     def _block_batch(self, batch: Any) -> ForwardBatch:
         """The forward over [bonus token, mask, mask, ...] of every request."""
-        bs, width = len(batch.seq_lens), self.width
+        bs, width = len(batch.seq_lens), self._block
         block = torch.full((bs, width), self._mask_token_id, dtype=torch.int64, device=batch.device)
         block[:, 0] = batch.spec_info.bonus_tokens
         seq_lens_cpu = batch.seq_lens_cpu

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 EAGLE3 = "eagle3"
-DFLASH = "dflash"
+DFLASH = "dflash"  # the pair's block drafter: DFlash, or its tree form DDTree
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from whiflash_sglang.config import WhiflashConfig
-from whiflash_sglang.routing.base import Router
+from whiflash_sglang.routing.base import DFLASH, EAGLE3, Router
 from whiflash_sglang.routing.checkpoint import load_router, target_of, threshold_of
 from whiflash_sglang.routing.entropy import EntropyRouter
 from whiflash_sglang.routing.fixed import AlternateRouter, FixedRouter, RandomRouter
@@ -34,7 +34,7 @@ def build_router(config: WhiflashConfig, *, target: str, hidden_size: int, devic
         return AlternateRouter()
     if config.router == "random":
         return RandomRouter(config.router_seed)
-    return FixedRouter(config.router)
+    return FixedRouter(EAGLE3 if config.router == EAGLE3 else DFLASH)
 
 
 def _neural(config: WhiflashConfig, target: str, hidden_size: int, device: str) -> NeuralRouter:

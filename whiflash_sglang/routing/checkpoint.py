@@ -17,6 +17,8 @@ _DRAFTER_NAMES = {
     "e3": EAGLE3,
     "dflash": DFLASH,
     "df": DFLASH,
+    "ddtree": DFLASH,
+    "ddt": DFLASH,
 }
 # The key spellings read from a router's config.json. The published routers' own
 # keys are not public; ours are the first of each row.
