@@ -46,6 +46,7 @@ class TargetTap:
         logits_processor: the target's ``LogitsProcessor``.
         hidden: buffer [max_rows, hidden_size] in the target's dtype, or None.
         entropy: buffer float32 [max_rows], or None.
+        top1: buffer float32 [max_rows] for the best token's probability, or None.
     """
 
     def __init__(
@@ -54,12 +55,15 @@ class TargetTap:
         *,
         hidden: torch.Tensor | None,
         entropy: torch.Tensor | None,
+        top1: torch.Tensor | None = None,
     ) -> None:
-        self._hidden, self._entropy = hidden, entropy
+        self._hidden, self._entropy, self._top1 = hidden, entropy, top1
         if hidden is not None:
             logits_processor.register_forward_pre_hook(self._copy_hidden, with_kwargs=True)
         if entropy is not None:
             logits_processor.register_forward_hook(self._copy_entropy)
+        if top1 is not None:
+            logits_processor.register_forward_hook(self._copy_top1)
 
     def hidden(self, rows: torch.Tensor) -> torch.Tensor | None:
         """Final hidden states [n, hidden_size] of rows int64 [n] of the last target forward."""
@@ -69,6 +73,10 @@ class TargetTap:
         """Entropies in nats, float32 [n], of logits rows int64 [n] of the last target forward."""
         return None if self._entropy is None else self._entropy[rows]
 
+    def top1(self, rows: torch.Tensor) -> torch.Tensor | None:
+        """Probabilities of the best token, float32 [n], of logits rows int64 [n] of the last target forward."""
+        return None if self._top1 is None else self._top1[rows]
+
     def _copy_hidden(self, module: torch.nn.Module, args: tuple, kwargs: dict) -> None:
         hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[1]
         _copy_rows(hidden, self._hidden, "final hidden states")
@@ -76,6 +84,12 @@ class TargetTap:
     def _copy_entropy(self, module: torch.nn.Module, args: tuple, output: Any) -> None:
         if output.next_token_logits is not None:
             _copy_rows(row_entropy(output.next_token_logits), self._entropy, "entropies")
+
+    def _copy_top1(self, module: torch.nn.Module, args: tuple, output: Any) -> None:
+        if output.next_token_logits is not None:
+            logits = output.next_token_logits.float()
+            best = logits.amax(dim=-1) - torch.logsumexp(logits, dim=-1)
+            _copy_rows(best.exp(), self._top1, "top-1 probabilities")
 
 
 def row_entropy(logits: torch.Tensor) -> torch.Tensor:

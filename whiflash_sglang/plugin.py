@@ -30,7 +30,7 @@ def _register_algorithm() -> None:
     from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
     from whiflash_sglang import hooks
-    from whiflash_sglang.algorithm import NAME, WhiflashAlgorithm, validate_arguments
+    from whiflash_sglang.algorithm import NAME, WORKER_ATTRIBUTE, WhiflashAlgorithm, validate_arguments
     from whiflash_sglang.cpu import hooks as cpu_hooks
     from whiflash_sglang.cpu.environment import is_cpu_engine
 
@@ -42,6 +42,9 @@ def _register_algorithm() -> None:
     )
     def worker_class(server_args):  # SGLang calls it in the scheduler process
         hooks.install_for_decoding()
+        other = getattr(server_args, WORKER_ATTRIBUTE, None)
+        if other is not None:
+            return other()
         from whiflash_sglang.worker import WhiflashWorker
 
         return WhiflashWorker

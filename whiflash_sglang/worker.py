@@ -185,7 +185,7 @@ class WhiflashWorker(BaseSpecWorker):
     def _round(self, batch: Any, on_publish: Any, grammar_barrier: Any) -> Any:
         drafter = self._route(batch)
         self.runtimes.activate(_verify_shape(drafter))
-        batch.spec_info = drafter.draft(batch)
+        batch.spec_info = self._draft(batch, drafter)
         result = self._verify(batch, drafter, grammar_barrier)
         if on_publish is not None:
             on_publish(result.new_seq_lens)
@@ -198,6 +198,10 @@ class WhiflashWorker(BaseSpecWorker):
         if _has_penalties(batch.sampling_info):
             return self.plain
         return self._drafters[self.router.pick(self._live_scores(batch))]
+
+    def _draft(self, batch: Any, drafter: Any) -> Any:
+        """The tree to verify, an ``EagleVerifyInput``."""
+        return drafter.draft(batch)
 
     def _verify(self, batch: Any, drafter: Any, grammar_barrier: Any) -> Any:
         result = run_eagle_verify(
@@ -232,13 +236,17 @@ class WhiflashWorker(BaseSpecWorker):
 
     # -- routing signals --------------------------------------------------------------
 
-    def _tap_target(self, model_config: Any) -> TargetTap:
+    def _tap_rows(self, model_config: Any) -> int:
+        """Rows of the largest target forward."""
         schedule = get_schedule()
         prefill_rows = max(
             schedule.chunked_prefill_size or 0, schedule.max_prefill_tokens, model_config.context_len
         )
         verify_rows = (schedule.max_running_requests or 1) * max(d.width for d in self._drafters.values())
-        rows, hidden, entropy = max(prefill_rows, verify_rows), None, None
+        return max(prefill_rows, verify_rows)
+
+    def _tap_target(self, model_config: Any) -> TargetTap:
+        rows, hidden, entropy = self._tap_rows(model_config), None, None
         if self.router.needs_hidden:
             size, dtype = (rows, model_config.hidden_size), model_config.dtype
             hidden = torch.empty(size, dtype=dtype, device=self.device)
