@@ -47,25 +47,18 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _demo_flags() -> list[str]:
-    """The embedded demo: target, drafters, a small tree, the alternate router."""
-    from whiflash_sglang.demo.drafters import random_dflash, random_eagle3
+    """The embedded demo: target, drafters, router, a small tree."""
+    from whiflash_sglang.demo.settings import demo_settings
     from whiflash_sglang.demo.target import MODEL_NAME, demo_target
 
-    target = demo_target()
     flags = {
-        "--model-path": target,
-        "--served-model-name": MODEL_NAME,
-        "--speculative-algorithm": "WHIFLASH",
-        "--speculative-draft-model-path": random_dflash(target),
-        "--whiflash-eagle-draft": random_eagle3(target),
-        "--whiflash-router": "alternate",
-        "--speculative-num-steps": 3,
-        "--speculative-eagle-topk": 4,
-        "--speculative-num-draft-tokens": 8,
-        "--max-total-tokens": 16384,
-        "--max-running-requests": 8,
-    }
-    return [str(part) for flag in flags.items() for part in flag]
+        "model-path": demo_target(),
+        "served-model-name": MODEL_NAME,
+        "speculative-algorithm": "WHIFLASH",
+        "max-total-tokens": 16384,
+        "max-running-requests": 8,
+    } | demo_settings()
+    return [text for name, value in flags.items() for text in (f"--{name}", str(value))]
 
 
 if __name__ == "__main__":  # SGLang's child processes import this file

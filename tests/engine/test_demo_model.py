@@ -19,7 +19,7 @@ def benchmark(*flags, timeout=600):
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory):
-    """Eight prompts of 32 tokens, float32, drafters switching every round, four at a time."""
+    """Eight prompts of 32 tokens, float32, the demo's router and drafters, four at a time."""
     path = tmp_path_factory.mktemp("bench") / "result.json"
     done = benchmark("--max-samples", 2, "--max-new-tokens", 32, "--concurrency", 4, "--output-json", path)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -36,21 +36,25 @@ def test_the_demos_text_is_plain_decodings_token_for_token(result):
 def test_the_result_file_holds_what_it_promises(result):
     _, data = result
     plain, arm = data["arms"]
-    assert (plain["name"], arm["name"]) == ("plain", "whiflash:alternate")
+    assert (plain["name"], arm["name"]) == ("plain", "whiflash:neural")
     assert set(arm["categories"]) == {"chat", "math", "coding", "agentic"}
     totals = arm["totals"]
     assert totals["failed"] == 0
     assert totals["output_tokens"] == sum(len(r["output_ids"]) for r in arm["requests"])
     assert totals["output_tokens_per_s"] == pytest.approx(totals["output_tokens"] / totals["seconds"])
     assert sum(totals["share"].values()) == pytest.approx(1.0)
-    assert set(totals["share"]) == {"eagle3", "dflash"}
-    assert totals["acceptance_length"] >= 1.0
+    assert set(totals["share"]) <= {"eagle3", "dflash"}
     assert plain["totals"]["acceptance_length"] is None
+
+
+def test_the_demos_drafters_are_trained(result):
+    _, data = result
+    assert data["arms"][1]["totals"]["acceptance_length"] > 1.5
 
 
 def test_the_table_shows_categories_drafters_and_the_verdict(result):
     printed, _ = result
-    for text in ("chat", "agentic", "eagle3", "dflash", "tok/s", "lossless", "random (untrained)"):
+    for text in ("chat", "agentic", "eagle3", "tok/s", "lossless"):
         assert text in printed
 
 
@@ -58,9 +62,9 @@ def test_the_table_shows_categories_drafters_and_the_verdict(result):
     ("flags", "said"),
     [
         (["--dataset", "nowhere.jsonl"], ["--dataset", "nowhere.jsonl"]),
-        (["--whiflash-router", "neural"], ["--whiflash-neural-router-path"]),
+        (["--whiflash-neural-router-path", "nowhere"], ["--whiflash-neural-router-path", "nowhere"]),
         (["--draft-name-or-path", "nowhere"], ["--speculative-draft-model-path", "nowhere"]),
-        (["--whiflash-drafters", "ddt-e3"], ["ddt-e3"]),
+        (["--whiflash-drafters", "ddt-e3"], ["ddt-e3", "--ddtree-tree-budget"]),
     ],
 )
 def test_bad_arguments_end_with_one_clear_line(flags, said):

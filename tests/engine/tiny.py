@@ -6,11 +6,11 @@ import json
 import shutil
 from pathlib import Path
 
-from whiflash_sglang.demo import drafters
+from engine import random_drafts
 from whiflash_sglang.demo.cache import build_once
 from whiflash_sglang.demo.target import demo_target
 
-VERSION = "v4"
+VERSION = "v5"
 SHAPE = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -41,12 +41,16 @@ def target() -> Path:
 
 def eagle3() -> Path:
     """Folder of a random EAGLE-3 draft for it."""
-    return build_once(f"test-tiny-eagle3-{VERSION}", lambda folder: drafters._write_eagle3(folder, target()))
+    return build_once(
+        f"test-tiny-eagle3-{VERSION}", lambda folder: random_drafts.write_eagle3(folder, target())
+    )
 
 
 def dflash() -> Path:
     """Folder of a random DFlash draft for it."""
-    return build_once(f"test-tiny-dflash-{VERSION}", lambda folder: drafters._write_dflash(folder, target()))
+    return build_once(
+        f"test-tiny-dflash-{VERSION}", lambda folder: random_drafts.write_dflash(folder, target())
+    )
 
 
 def _write_target(folder: Path) -> None:

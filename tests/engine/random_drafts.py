@@ -1,4 +1,4 @@
-"""Random drafters of the right shape for the demo's target: every code path runs, almost nothing is accepted.
+"""Random drafters of the right shape for a target: every code path runs, almost nothing is accepted.
 
 File layout and names are those of the published checkpoints, as SGLang loads them.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from whiflash_sglang.demo.cache import build_once
+from whiflash_sglang.drafter_training import dflash, eagle3
+from whiflash_sglang.drafter_training.checkpoint import base_config
 
 EAGLE3_LAYERS = (1, 14, 26)
 DFLASH_LAYERS = (1, 8, 15, 22, 27)
@@ -17,17 +18,7 @@ BLOCK_SIZE = 8
 MASK_TOKEN_ID = 6  # "<filename>": SmolLM2 has no unused row, and text never holds this token
 
 
-def random_eagle3(target: Path) -> Path:
-    """Folder of a random one-layer EAGLE-3 draft (``LlamaForCausalLMEagle3``) for ``target``."""
-    return build_once("random-eagle3-v2", lambda folder: _write_eagle3(folder, target))
-
-
-def random_dflash(target: Path) -> Path:
-    """Folder of a random two-layer DFlash draft (``DFlashDraftModel``) for ``target``."""
-    return build_once("random-dflash-v2", lambda folder: _write_dflash(folder, target))
-
-
-def _write_eagle3(folder: Path, target: Path) -> None:
+def write_eagle3(folder: Path, target: Path) -> None:
     import torch
 
     shape = json.loads((target / "config.json").read_text())
@@ -42,17 +33,11 @@ def _write_eagle3(folder: Path, target: Path) -> None:
         "d2t": target_ids - draft_ids,
         "t2d": torch.zeros(shape["vocab_size"], dtype=torch.bool).index_fill_(0, target_ids, True),
     }
-    config = _base_config(shape) | {
-        "architectures": ["LlamaForCausalLMEagle3"],
-        "model_type": "llama",
-        "num_hidden_layers": 1,
-        "draft_vocab_size": DRAFT_VOCAB,
-        "eagle_config": {"eagle_aux_hidden_state_layer_ids": list(EAGLE3_LAYERS)},
-    }
+    config = eagle3.draft_config(base_config(shape), list(EAGLE3_LAYERS), DRAFT_VOCAB)
     _save(folder, weights, config)
 
 
-def _write_dflash(folder: Path, target: Path) -> None:
+def write_dflash(folder: Path, target: Path) -> None:
     import torch
 
     shape = json.loads((target / "config.json").read_text())
@@ -66,31 +51,15 @@ def _write_dflash(folder: Path, target: Path) -> None:
         weights |= {f"layers.{i}.{k}": v for k, v in _layer(shape, inputs=hidden).items()}
         for name in ("q_norm", "k_norm"):
             weights[f"layers.{i}.self_attn.{name}.weight"] = torch.ones(head_dim)
-    config = _base_config(shape) | {
-        "architectures": ["DFlashDraftModel"],
-        "model_type": "qwen3",
-        "num_hidden_layers": layers,
-        "block_size": BLOCK_SIZE,
-        "num_target_layers": shape["num_hidden_layers"],
-        "dflash_config": {
-            "mask_token_id": MASK_TOKEN_ID,
-            "target_layer_ids": list(DFLASH_LAYERS),
-        },
-    }
-    _save(folder, weights, config)
-
-
-def _base_config(shape: dict) -> dict:
-    """What a draft has in common with its target."""
-    keys = (
-        "hidden_size head_dim num_attention_heads num_key_value_heads intermediate_size vocab_size "
-        "rms_norm_eps rope_parameters max_position_embeddings hidden_act bos_token_id eos_token_id"
+    config = dflash.draft_config(
+        base_config(shape),
+        list(DFLASH_LAYERS),
+        block_size=BLOCK_SIZE,
+        num_layers=layers,
+        mask_token_id=MASK_TOKEN_ID,
+        target_layers=shape["num_hidden_layers"],
     )
-    return {key: shape[key] for key in keys.split()} | {
-        "tie_word_embeddings": False,
-        "attention_bias": False,
-        "dtype": "bfloat16",
-    }
+    _save(folder, weights, config)
 
 
 def _layer(shape: dict, inputs: int) -> dict:
