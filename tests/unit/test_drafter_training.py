@@ -10,12 +10,12 @@ from safetensors.torch import load_file
 
 from engine import tiny
 from engine.reference import Reference
-from whiflash_sglang.drafter_training.answers import Answer, load_answers
+from whiflash_sglang.drafter_training.answers import Answer, _done, load_answers
 from whiflash_sglang.drafter_training.checkpoint import save_draft
 from whiflash_sglang.drafter_training.dflash import DFlashDraft, _Blocks
 from whiflash_sglang.drafter_training.eagle3 import Eagle3Draft, _Rows
 from whiflash_sglang.drafter_training.layers import soft_cross_entropy
-from whiflash_sglang.drafter_training.loop import Curve, Schedule, train
+from whiflash_sglang.drafter_training.loop import Curve, Schedule, _batches, train
 from whiflash_sglang.drafter_training.states import TargetStates, Text, compute_states
 
 IDS = torch.randint(100, 40000, (26,), generator=torch.Generator().manual_seed(5)).tolist()
@@ -172,6 +172,23 @@ def test_a_line_that_is_no_answer_is_named(tmp_path):
     file.write_text('{"id": "a", "category": "chat", "prompt_ids": [1], "output_ids": [2]}\n{"id": "b"}\n')
     with pytest.raises(ValueError, match=r"answers.jsonl, line 2"):
         load_answers([file])
+
+
+def test_a_half_written_last_line_of_a_killed_run_is_cut_off(tmp_path):
+    file = tmp_path / "answers.jsonl"
+    whole = '{"id": "a", "category": "chat", "prompt_ids": [1], "output_ids": [2]}\n'
+    file.write_text(whole + '{"id": "b", "cat')
+    assert _done(file) == {"a"}
+    assert file.read_text() == whole
+
+
+def test_every_pass_over_the_rows_takes_each_once():
+    batches = _batches(range(6), Schedule(minutes=1, batch=2))
+    assert sorted(row for _ in range(3) for row in next(batches)) == list(range(6))
+
+
+def test_a_batch_may_be_larger_than_the_rows():
+    assert len(next(_batches([4], Schedule(minutes=1, batch=3)))) == 3
 
 
 def test_training_lowers_the_loss_and_saves_what_sglang_loads(reference, dflash, tmp_path):

@@ -124,10 +124,12 @@ def _sglang_eagle3(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def tree_arguments(args: argparse.Namespace) -> dict[str, Any]:
+    """SGLang's arguments of EAGLE's tree, those that were given."""
     return {name: getattr(args, name) for name in TREE if getattr(args, name) is not None}
 
 
 def common_arguments(args: argparse.Namespace) -> dict[str, Any]:
+    """SGLang's arguments that every engine of a run has: target, device, dtype, seed, sizes."""
     device = prepare(args.device)
     arguments = {
         "model_path": args.model_name_or_path,

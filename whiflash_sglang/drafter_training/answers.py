@@ -69,7 +69,7 @@ def generate(
     import sglang
     from transformers import AutoTokenizer
 
-    done = {answer.id for answer in _read(output)} if output.exists() else set()
+    done = _done(output)
     todo = [prompt for prompt in prompts if prompt[0] not in done]
     tokenizer = AutoTokenizer.from_pretrained(model_path)
     engine = sglang.Engine(model_path=model_path, max_running_requests=batch_size, **engine_arguments)
@@ -80,14 +80,28 @@ def generate(
                 batch = todo[start : start + batch_size]
                 ids = [_prompt_ids(tokenizer, turn) for _, _, turn in batch]
                 results = engine.generate(input_ids=ids, sampling_params=params)
-                for (name, category, _), prompt_ids, result in zip(batch, ids, results, strict=True):
-                    answer = Answer(name, category, prompt_ids, result["output_ids"])
-                    file.write(json.dumps(asdict(answer)) + "\n")
+                file.writelines(map(_line, batch, ids, results))
                 file.flush()
                 bar.update(len(batch))
     finally:
         engine.shutdown()
     return len(todo)
+
+
+def _done(output: Path) -> set[str]:
+    """Ids that are there; a last line that a killed run left half written is cut off."""
+    if not output.exists():
+        return set()
+    text = output.read_text(encoding="utf-8")
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        output.write_text(whole, encoding="utf-8")
+    return {answer.id for answer in _read(output)}
+
+
+def _line(prompt: tuple[str, str, str], prompt_ids: list[int], result: dict[str, Any]) -> str:
+    name, category, _ = prompt
+    return json.dumps(asdict(Answer(name, category, prompt_ids, result["output_ids"]))) + "\n"
 
 
 def _prompt_ids(tokenizer: Any, turn: str) -> list[int]:

@@ -6,7 +6,7 @@ import json
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -88,28 +88,27 @@ def train(
         held_out: rows to measure by category, never learned from.
         save: called with the curve so far.
         earlier: of the runs that ``model`` comes from; gone on with.
+
+    Raises:
+        ValueError: no rows to learn from.
     """
+    if not train_rows:
+        raise ValueError("there are no rows to train on")
     torch.manual_seed(schedule.seed)
-    rng = random.Random(schedule.seed)
+    batches = _batches(train_rows, schedule)
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=schedule.learning_rate, betas=(0.9, 0.95), weight_decay=0.01
     )
     curve, started = earlier or Curve(), time.monotonic()
     before, first_step = curve.minutes, curve.steps
     curve.runs.append((schedule.minutes, schedule.learning_rate))
-    queue: list[int] = []
     next_evaluation = schedule.evaluate_every_minutes
     with tqdm(total=round(schedule.minutes * 60), unit="s", desc="training") as bar:
         while (minutes := (time.monotonic() - started) / 60) < schedule.minutes:
-            if len(queue) < schedule.batch:
-                queue += rng.sample(list(train_rows), len(train_rows))
-            batch = [data[queue.pop()] for _ in range(schedule.batch)]
-            for group in optimizer.param_groups:
-                group["lr"] = schedule.learning_rate * _rate(
-                    curve.steps - first_step, minutes / schedule.minutes, schedule
-                )
-            value = _step(model, optimizer, loss, batch)
-            curve.steps, curve.sequences_seen = curve.steps + 1, curve.sequences_seen + len(batch)
+            rate = _rate(curve.steps - first_step, minutes / schedule.minutes, schedule)
+            optimizer.param_groups[0]["lr"] = schedule.learning_rate * rate
+            value = _step(model, optimizer, loss, [data[row] for row in next(batches)])
+            curve.steps, curve.sequences_seen = curve.steps + 1, curve.sequences_seen + schedule.batch
             curve.losses.append((round(before + minutes, 2), curve.steps, round(value, 4)))
             bar.n = round(minutes * 60)
             bar.set_postfix(step=curve.steps, loss=f"{value:.3f}")
@@ -120,6 +119,16 @@ def train(
         _evaluate(model, loss, data, held_out, before + schedule.minutes, curve, bar)
     save(curve)
     return curve
+
+
+def _batches(rows: Sequence[int], schedule: Schedule) -> Iterator[list[int]]:
+    """Rows in a new random order for every pass, ``schedule.batch`` at a time, without end."""
+    rng = random.Random(schedule.seed)
+    queue: list[int] = []
+    while True:
+        while len(queue) < schedule.batch:
+            queue += rng.sample(list(rows), len(rows))
+        yield [queue.pop() for _ in range(schedule.batch)]
 
 
 def _rate(step: int, done: float, schedule: Schedule) -> float:
