@@ -40,6 +40,7 @@ def parser() -> argparse.ArgumentParser:
         step.add_argument("--output", type=Path, required=True, help="Folder of the draft.")
         step.add_argument("--minutes", type=float, default=30.0)
         step.add_argument("--learning-rate", type=float, default=6e-4)
+        step.add_argument("--optimizer", choices=("adamw", "muon"), default="adamw")
         step.add_argument("--batch", type=int, default=8, help="Sequences per step.")
         step.add_argument("--threads", type=int, default=1)
         step.add_argument("--seed", type=int, default=0)

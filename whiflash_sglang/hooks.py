@@ -41,11 +41,17 @@ def install_for_decoding() -> None:
     """Register and apply what only a process that decodes with WHIFLASH needs."""
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
+    from whiflash_sglang.catch_up.memory import pay_for_pending_rows
     from whiflash_sglang.cpu import hooks as cpu_hooks
     from whiflash_sglang.cpu.environment import is_cpu_engine
     from whiflash_sglang.sampling import sample_verify
 
     HookRegistry.register("sglang.srt.speculative.eagle_utils.eagle_sample", sample_verify, HookType.AROUND)
+    HookRegistry.register(
+        "sglang.srt.mem_cache.kv_cache_configurator.KVCacheConfigurator._profile_available_bytes",
+        pay_for_pending_rows,
+        HookType.AFTER,
+    )
     if is_cpu_engine():
         cpu_hooks.install_for_decoding()
     HookRegistry.apply_hooks()
@@ -93,16 +99,12 @@ def capture_union(
     aux_config: Any, *, server_args: Any, model_config: Any, spec_algorithm: Any, is_draft_worker: bool
 ) -> None:
     """The target captures both drafters' layers, and its KV budget pays for both draft pools."""
-    from whiflash_sglang.features import union_of
-
     if spec_algorithm.name != NAME or is_draft_worker:
         return
     from sglang.srt.arg_groups.overrides import resolving_view
 
     drafts = read_drafts(resolving_view(server_args), config_of(server_args))
-    aux_config.eagle_aux_hidden_state_layer_ids = union_of(
-        drafts.dflash.target_layer_ids, drafts.eagle3.target_layer_ids
-    )
+    aux_config.eagle_aux_hidden_state_layer_ids = drafts.captured_layers
     # SGLang scales the target's bytes per token by this number of layers.
     target_row = model_config.get_total_num_kv_heads() * model_config.head_dim
     dflash_layers = -(-drafts.dflash.num_layers * drafts.dflash.kv_row // target_row)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from sglang.srt.arg_groups.overrides import resolving_view
 from sglang.srt.runtime_context import get_spec
@@ -12,17 +12,24 @@ from sglang.srt.speculative.spec_utils import draft_pp_context, draft_tp_context
 
 from whiflash_sglang.algorithm import config_of
 from whiflash_sglang.config import WhiflashConfig
-from whiflash_sglang.drafters.configs import read_drafts
+from whiflash_sglang.drafters.configs import Drafts, read_drafts
 from whiflash_sglang.drafters.ddtree import DDTreeDrafter
 from whiflash_sglang.drafters.dflash import DFlashDrafter
 from whiflash_sglang.drafters.eagle3 import Eagle3Drafter
-from whiflash_sglang.features import FeatureColumns, union_of
+from whiflash_sglang.features import FeatureColumns
 from whiflash_sglang.vocabulary import TargetVocabulary
 
 
-def load_drafters(
-    server_args: Any, gpu_id: int, nccl_port: int, target_worker: Any
-) -> tuple[WhiflashConfig, Eagle3Drafter, DFlashDrafter]:
+class Loaded(NamedTuple):
+    """What a worker starts from."""
+
+    config: WhiflashConfig
+    drafts: Drafts
+    eagle3: Eagle3Drafter
+    dflash: DFlashDrafter
+
+
+def load_drafters(server_args: Any, gpu_id: int, nccl_port: int, target_worker: Any) -> Loaded:
     """Load the EAGLE-3 and the DFlash draft (as DDTree where there is a budget) beside a loaded target.
 
     Both were checked when the arguments were read.
@@ -30,7 +37,7 @@ def load_drafters(
     config = config_of(server_args)
     drafts = read_drafts(resolving_view(server_args), config)
     dflash, eagle3 = drafts.dflash, drafts.eagle3
-    union = union_of(dflash.target_layer_ids, eagle3.target_layer_ids)
+    union = drafts.captured_layers
     hidden_size = target_worker.model_runner.model_config.hidden_size
 
     eagle_worker = EagleDraftWorker(server_args, gpu_id, nccl_port, target_worker)
@@ -41,7 +48,7 @@ def load_drafters(
     parts = dflash_worker, target_worker, dflash, dflash_columns, vocabulary
     budget = config.ddtree_tree_budget
     block = DFlashDrafter(*parts) if budget is None else DDTreeDrafter(*parts, budget=budget)
-    return config, Eagle3Drafter(eagle_worker, eagle_columns), block
+    return Loaded(config, drafts, Eagle3Drafter(eagle_worker, target_worker, eagle_columns), block)
 
 
 def _dflash_worker(

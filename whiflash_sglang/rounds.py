@@ -1,4 +1,4 @@
-"""What one round hands from the verify to the drafters, whichever drafter proposed the tree."""
+"""Rows of committed context, as drafters read them, and the slots that a round writes."""
 
 from __future__ import annotations
 
@@ -10,53 +10,44 @@ from sglang.kernels.ops.speculative.cache_locs import assign_extend_cache_locs_u
 
 
 @dataclass(frozen=True)
-class CommittedRows:
-    """The accepted path of every request, at one width for all rounds.
-
-    Row j of request b belongs to position ``seq_lens[b] + j``. Rows at and
-    past ``lens[b]`` hold anything: what is computed from them lands in slots
-    past the request's length and is written again before it is read.
+class ContextRows:
+    """Committed positions of one request or many, in any order.
 
     Attributes:
-        next_tokens: int64 [requests, width], the token after row j.
-        features: [requests, width, union * hidden_size], captured target states of row j.
-        lens: int32 [requests], accepted rows, at least 1 (the root is always one).
-        window: SGLang's ``KVLocPlan`` of the slots of all rows.
+        features: [n, union * hidden_size], the target's captured states at each position.
+        next_tokens: int64 [n], the token after each position.
+        positions: int64 [n].
+        plan: SGLang's ``KVLocPlan`` that writes these positions' slots.
     """
 
-    next_tokens: torch.Tensor
     features: torch.Tensor
-    lens: torch.Tensor
-    window: Any
+    next_tokens: torch.Tensor
+    positions: torch.Tensor
+    plan: Any
 
-    @property
-    def width(self) -> int:
-        """Rows per request."""
-        return self.next_tokens.shape[1]
+    def __len__(self) -> int:
+        return self.positions.shape[0]
 
-    @classmethod
-    def from_verify(cls, result: Any, verify_width: int, width: int, window: Any) -> CommittedRows:
-        """Take the accepted path, already moved to the front of each request's rows, out of a verify result.
-
-        Args:
-            result: SGLang's ``GenerationBatchResult`` of ``run_eagle_verify``.
-            verify_width: rows per request of that verify.
-            width: rows per request here; at least the longest accepted path.
-            window: see :func:`window_plan`, for ``width`` rows.
-        """
-        bs = result.accept_lens.shape[0]
-        tokens = result.next_token_ids.to(torch.int64).view(bs, verify_width)
-        features = result.logits_output.hidden_states.view(bs, verify_width, -1)
-        return cls(_fit(tokens, width), _fit(features, width), result.accept_lens, window)
+    def slots(self, runner: Any) -> torch.Tensor:
+        """int64 [n], the rows' slots in a ModelRunner's K/V pool."""
+        return self.plan.write_ids(runner.kv_index_translator)
 
 
-def _fit(rows: torch.Tensor, width: int) -> torch.Tensor:
-    """Cut or zero-pad dimension 1 to ``width``."""
-    have = rows.shape[1]
-    if have >= width:
-        return rows[:, :width]
-    padding = rows.new_zeros((rows.shape[0], width - have, *rows.shape[2:]))
-    return torch.cat([rows, padding], dim=1)
+def prompt_rows(batch: Any, captured: torch.Tensor, tails: torch.Tensor, plan: Any) -> ContextRows:
+    """The rows of a prompt chunk of every request.
+
+    Args:
+        batch: SGLang's ScheduleBatch of the chunk.
+        captured: [tokens, union * hidden_size], the target's captured states.
+        tails: int64 [requests], the token after each request's chunk.
+        plan: the ``KVLocPlan`` of the target's prefill.
+    """
+    ends = torch.as_tensor(batch.extend_lens, device=captured.device).cumsum(0)
+    next_tokens = batch.input_ids.roll(-1).to(torch.int64)
+    next_tokens[ends - 1] = tails.to(torch.int64)
+    spans = zip(batch.prefix_lens, batch.extend_lens, strict=True)
+    positions = torch.cat([torch.arange(prefix, prefix + extend) for prefix, extend in spans])
+    return ContextRows(captured, next_tokens, positions.to(captured.device), plan)
 
 
 def window_plan(batch: Any, width: int, target_worker: Any) -> Any:

@@ -1,13 +1,12 @@
 """The worker: one round is route, draft, verify, commit.
 
     target's last accepted row ──► router ──► eagle3 │ dflash │ plain
-                                                  │ tree
-                                   target verifies it (run_eagle_verify)
+                                                  │ it catches up on its pending rows, and drafts
+                                   target verifies the tree (run_eagle_verify)
                                                   │ accepted path
-                                   both drafters commit its rows
+                                   its rows become pending for every drafter
 
-Both drafters are brought up to date after every verify, so that either can be
-picked next.
+Only the drafter of a round is brought up to date; see ``catch_up/ledger.py``.
 """
 
 from __future__ import annotations
@@ -15,24 +14,27 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from sglang.srt.arg_groups.overrides import resolving_view
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode
 from sglang.srt.model_executor.graph_memory_usage import merge_graph_memory_usage
-from sglang.srt.runtime_context import get_parallel, get_schedule
 from sglang.srt.speculative.base_spec_worker import BaseSpecWorker
 from sglang.srt.speculative.eagle_info import EagleDraftInput
+from sglang.srt.speculative.eagle_utils import _eagle_prefill_tail_tokens
 from sglang.srt.speculative.eagle_worker_common import run_eagle_verify
 from sglang.srt.speculative.spec_utils import get_plan_stream
 
+from whiflash_sglang.catch_up.ledger import Ledger
+from whiflash_sglang.catch_up.memory import log_memory
+from whiflash_sglang.catch_up.pending import PendingRows, rows_kept
+from whiflash_sglang.clock import CATCH_UP, COMMIT, DRAFT, IDLE_CATCH_UP, OTHER, ROUTING, VERIFY, Laps
 from whiflash_sglang.drafters.base import Drafter
 from whiflash_sglang.drafters.plain import PlainDrafter
-from whiflash_sglang.features import TargetTap
 from whiflash_sglang.loading import load_drafters
 from whiflash_sglang.metrics import META_KEY, RoundInfo
-from whiflash_sglang.rounds import CommittedRows, window_plan
-from whiflash_sglang.routing import DFLASH, EAGLE3, RoundSignals, build_router
-from whiflash_sglang.state import RouterScores
+from whiflash_sglang.rounds import prompt_rows
+from whiflash_sglang.routing import DFLASH, EAGLE3, build_router
+from whiflash_sglang.signals import Signals
 from whiflash_sglang.verify import VerifyRuntimes, VerifyShape
-from whiflash_sglang.vocabulary import logits_processor_of
 
 
 class WhiflashWorker(BaseSpecWorker):
@@ -42,19 +44,23 @@ class WhiflashWorker(BaseSpecWorker):
         super().__init__()
         self._target_worker = target_worker
         self.device = target_worker.device
-        config, self.eagle3, self.dflash = load_drafters(server_args, gpu_id, nccl_port, target_worker)
+        config, drafts, self.eagle3, self.dflash = load_drafters(
+            server_args, gpu_id, nccl_port, target_worker
+        )
         self.plain = PlainDrafter(target_worker)
         # EAGLE-3 last: its forwards rewrite fields of the batch.
         self._drafters: dict[str, Drafter] = {DFLASH: self.dflash, EAGLE3: self.eagle3}
-        self.commit_width = 1 + max(d.depth for d in self._drafters.values())
-        model_config = target_worker.model_runner.model_config
+        runner = target_worker.model_runner
         self.router = build_router(
             config,
-            target=model_config.model_path,
-            hidden_size=model_config.hidden_size,
+            target=runner.model_config.model_path,
+            hidden_size=runner.model_config.hidden_size,
             device=self.device,
         )
-        self._tap = self._tap_target(model_config)
+        self.signals = Signals(self.router, runner, max(d.width for d in self._drafters.values()))
+        self._feature_size = drafts.feature_size
+        self._publishes = not resolving_view(server_args).disable_radix_cache
+        self._released: dict[int, tuple[int, Laps]] = {}  # by request slot, until its last round is reported
         self.runtimes = VerifyRuntimes(target_worker.model_runner)
         self.plan_stream, self.plan_stream_ctx = get_plan_stream(self.device)
 
@@ -116,7 +122,7 @@ class WhiflashWorker(BaseSpecWorker):
         req_to_token_pool: Any = None,
         token_to_kv_pool_allocator: Any = None,
     ) -> None:
-        """Allocate both draft pools over the target's slots, and the router's scores."""
+        """Allocate both draft pools over the target's slots, the router's scores and the pending rows."""
         self.req_to_token_pool = req_to_token_pool
         self.token_to_kv_pool_allocator = token_to_kv_pool_allocator
         for drafter in self._drafters.values():
@@ -125,17 +131,18 @@ class WhiflashWorker(BaseSpecWorker):
                 req_to_token_pool=req_to_token_pool,
                 token_to_kv_pool_allocator=token_to_kv_pool_allocator,
             )
-        self.scores = RouterScores(req_to_token_pool.req_to_token.shape[0], self.device)
+        self.signals.alloc(req_to_token_pool.req_to_token.shape[0])
+        self.ledger = self._open_ledger(req_to_token_pool.req_to_token.shape[0])
 
     def init_attention_backends(self) -> None:
         """Build the drafts' backends; the target's own exists by now."""
         for drafter in self._drafters.values():
-            drafter.init_attention_backends(self.commit_width)
+            drafter.init_attention_backends()
 
     def init_cuda_graphs(self) -> None:
         """Capture the drafts' graphs, and build the target's runtime of every width."""
         for drafter in self._drafters.values():
-            drafter.init_cuda_graphs(self.commit_width)
+            drafter.init_cuda_graphs()
         self.runtimes.adopt(_verify_shape(self.eagle3))
         self.runtimes.build(_verify_shape(self.dflash))
         self.runtimes.build(_verify_shape(self.plain))
@@ -158,6 +165,24 @@ class WhiflashWorker(BaseSpecWorker):
             return self._prefill(batch, on_publish)
         return self._round(batch, on_publish, grammar_barrier)
 
+    def _open_ledger(self, slots: int) -> Ledger:
+        runner = self._target_worker.model_runner
+        widest = 1 + max(drafter.depth for drafter in self._drafters.values())
+        shape = slots, rows_kept(widest), self._feature_size
+        pending = PendingRows(*shape, dtype=runner.model_config.dtype, device=self.device)
+        taking_part = [self._drafters[name] for name in self._drafters if name in self.router.drafters]
+        log_memory([self.eagle3, self.dflash], pending)
+        return Ledger(taking_part, pending, widest, runner.kv_index_translator)
+
+    def prepare_for_kv_cache_release(self, req: Any) -> None:
+        """SGLang's call before a decoded request's slots go to the prefix cache: every drafter's K/V complete."""
+        if not self._publishes:
+            return
+        laps, slot = Laps(self.device), req.kv.req_pool_idx
+        written = self.ledger.release(slot, req.owned_kv_len())
+        laps.end(IDLE_CATCH_UP)
+        self._released[slot] = written, laps
+
     # -- a prompt chunk ---------------------------------------------------------------
 
     def _prefill(self, batch: Any, on_publish: Any) -> Any:
@@ -168,36 +193,53 @@ class WhiflashWorker(BaseSpecWorker):
         result.new_seq_lens = batch.seq_lens
         if on_publish is not None:
             on_publish(result.new_seq_lens)
-        self._score_prompts(batch)
-        captured = result.logits_output.hidden_states
-        state = EagleDraftInput(bonus_tokens=result.next_token_ids)
-        for name, drafter in self._drafters.items():
-            if self._takes_part(name):
-                drafter.prefill(batch, captured, state, kv_loc_plan)
-            else:
-                drafter.skip(state)
-        result.next_draft_input = state
+        self.signals.score_prompts(batch)
+        tails = _eagle_prefill_tail_tokens(batch, result.next_token_ids)
+        for req in batch.reqs:
+            self._released.pop(req.kv.req_pool_idx, None)
+        rows = prompt_rows(batch, result.logits_output.hidden_states, tails, kv_loc_plan)
+        self.ledger.prompt(batch, rows)
+        result.next_draft_input = EagleDraftInput(bonus_tokens=result.next_token_ids)
+        self.eagle3.blank(result.next_draft_input)
         result.logits_output.hidden_states = None
         return result
 
     # -- a decode round ---------------------------------------------------------------
 
     def _round(self, batch: Any, on_publish: Any, grammar_barrier: Any) -> Any:
+        laps = Laps(self.device)
         drafter = self._route(batch)
-        self.runtimes.activate(_verify_shape(drafter))
+        laps.end(ROUTING)
+        caught_up = self._catch_up(batch, drafter, laps)
         batch.spec_info = self._draft(batch, drafter)
+        laps.end(DRAFT)
+        self.runtimes.activate(_verify_shape(drafter))
         result = self._verify(batch, drafter, grammar_barrier)
+        laps.end(VERIFY)
         if on_publish is not None:
             on_publish(result.new_seq_lens)
-        self._score_rounds(batch, result)
+        laps.end(OTHER)
+        self.signals.score_rounds(batch, result)
+        laps.end(ROUTING)
         self._commit(batch, result, drafter)
+        laps.end(COMMIT)
+        info = RoundInfo(drafter, batch, result, caught_up, laps, self._released)
+        result.logits_output.customized_info = {META_KEY: info}
         return result
 
     def _route(self, batch: Any) -> Any:
         """The drafter of this round, one for the whole batch."""
         if _has_penalties(batch.sampling_info):
             return self.plain
-        return self._drafters[self.router.pick(self._live_scores(batch))]
+        return self._drafters[self.router.pick(self.signals.live(batch))]
+
+    def _catch_up(self, batch: Any, drafter: Any, laps: Laps) -> list[int]:
+        """The drafter of the round is up to date, and the others' pending rows have room; rows per request."""
+        rows = self.ledger.catch_up(batch, drafter)
+        laps.end(CATCH_UP)
+        self.ledger.make_room(batch)
+        laps.end(IDLE_CATCH_UP)
+        return rows
 
     def _draft(self, batch: Any, drafter: Any) -> Any:
         """The tree to verify, an ``EagleVerifyInput``."""
@@ -219,73 +261,16 @@ class WhiflashWorker(BaseSpecWorker):
             grammar_barrier=grammar_barrier,
         )
         self.runtimes.count(result.can_run_cuda_graph)
-        info = RoundInfo(drafter.name, drafter.width - 1, result)
-        result.logits_output.customized_info = {META_KEY: info}
         return result
 
     def _commit(self, batch: Any, result: Any, drafter: Any) -> None:
-        """Bring the drafters that take part up to date for the accepted rows."""
-        window = window_plan(batch, self.commit_width, self._target_worker)
-        rows = CommittedRows.from_verify(result, drafter.width, self.commit_width, window)
-        for name, each in self._drafters.items():
-            if self._takes_part(name):
-                each.commit(batch, rows, result.next_draft_input)
-            else:
-                each.skip(result.next_draft_input)
+        """The accepted path, which the verify moved to the front of each request's rows, becomes pending."""
+        bs, rows = len(batch.reqs), drafter.depth + 1
+        tokens = result.next_token_ids.to(torch.int64).view(bs, drafter.width)
+        features = result.logits_output.hidden_states.view(bs, drafter.width, -1)
+        self.ledger.committed(batch, features[:, :rows], tokens[:, :rows])
+        self.eagle3.blank(result.next_draft_input)
         result.logits_output.hidden_states = None
-
-    # -- routing signals --------------------------------------------------------------
-
-    def _tap_rows(self, model_config: Any) -> int:
-        """Rows of the largest target forward."""
-        schedule = get_schedule()
-        prefill_rows = max(
-            schedule.chunked_prefill_size or 0, schedule.max_prefill_tokens, model_config.context_len
-        )
-        verify_rows = (schedule.max_running_requests or 1) * max(d.width for d in self._drafters.values())
-        return max(prefill_rows, verify_rows)
-
-    def _tap_target(self, model_config: Any) -> TargetTap:
-        rows, hidden, entropy = self._tap_rows(model_config), None, None
-        if self.router.needs_hidden:
-            size, dtype = (rows, model_config.hidden_size), model_config.dtype
-            hidden = torch.empty(size, dtype=dtype, device=self.device)
-        if self.router.needs_entropy:
-            entropy = torch.empty(rows, dtype=torch.float32, device=self.device)
-        processor = logits_processor_of(self._target_worker.model_runner.model)
-        return TargetTap(processor, hidden=hidden, entropy=entropy)
-
-    def _live_scores(self, batch: Any) -> torch.Tensor:
-        """Scores float32 [requests] of the live batch; rank 0's, so that all ranks pick alike."""
-        scores = self.scores.read(batch.req_pool_indices)
-        group = get_parallel().tp_group
-        if self.router.reads_target and group.world_size > 1:
-            group.broadcast(scores, src=0)
-        return scores
-
-    def _takes_part(self, name: str) -> bool:
-        return name in self.router.drafters
-
-    def _score_prompts(self, batch: Any) -> None:
-        """Score every request at the last row of its chunk; a later chunk overwrites."""
-        if not self.router.reads_target:
-            return
-        lens = torch.as_tensor(batch.extend_lens, device=self.device)
-        last_rows = torch.cumsum(lens, dim=0) - 1
-        logits_rows = torch.arange(len(batch.extend_lens), device=self.device)
-        self._write_scores(batch, last_rows, logits_rows)
-
-    def _score_rounds(self, batch: Any, result: Any) -> None:
-        """Score every request at its last accepted row; the tap holds rows in tree order."""
-        if not self.router.reads_target:
-            return
-        last = (result.accept_lens.to(torch.int64) - 1).unsqueeze(1)
-        rows = result.accept_index.to(torch.int64).gather(1, last).squeeze(1)
-        self._write_scores(batch, rows, rows)
-
-    def _write_scores(self, batch: Any, hidden_rows: torch.Tensor, logits_rows: torch.Tensor) -> None:
-        signals = RoundSignals(self._tap.hidden(hidden_rows), self._tap.entropy(logits_rows))
-        self.scores.write(batch.req_pool_indices, self.router.score(signals))
 
 
 def _verify_shape(drafter: Any) -> VerifyShape:

@@ -59,21 +59,48 @@ def positions_off_by_one(active: Callable[[], bool]) -> None:
 
 
 @fault
-def stale_topk_after_a_dflash_round(active: Callable[[], bool]) -> None:
-    from whiflash_sglang.worker import WhiflashWorker
+def pending_rows_taken_for_written(active: Callable[[], bool]) -> None:
+    from whiflash_sglang.catch_up.ledger import Ledger
 
-    commit = WhiflashWorker._commit
-    kept: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+    committed = Ledger.committed
 
-    def faulty(worker: Any, batch: Any, result: Any, drafter: Any) -> None:
-        commit(worker, batch, result, drafter)
-        state = result.next_draft_input
+    def faulty(ledger: Any, batch: Any, *rows: torch.Tensor) -> None:
+        committed(ledger, batch, *rows)
+        if active():
+            for i, req in enumerate(batch.reqs):
+                ledger._ready["dflash"][req.kv.req_pool_idx] = int(batch.seq_lens[i]) + 1
+
+    Ledger.committed = faulty
+
+
+@fault
+def start_of_a_draft_not_computed_anew(active: Callable[[], bool]) -> None:
+    from whiflash_sglang.drafters.eagle3 import Eagle3Drafter
+
+    begin, kept = Eagle3Drafter.begin, {}
+
+    def faulty(drafter: Any, batch: Any, last: Any) -> None:
+        begin(drafter, batch, last)
+        state = batch.spec_info
         for i, req in enumerate(batch.reqs):
-            if active() and drafter.name == "dflash" and req.rid in kept:
+            if active() and req.rid in kept:
                 state.topk_p[i], state.topk_index[i] = kept[req.rid]
             kept[req.rid] = state.topk_p[i].clone(), state.topk_index[i].clone()
 
-    WhiflashWorker._commit = faulty
+    Eagle3Drafter.begin = faulty
+
+
+@fault
+def published_with_rows_pending(active: Callable[[], bool]) -> None:
+    from whiflash_sglang.worker import WhiflashWorker
+
+    release = WhiflashWorker.prepare_for_kv_cache_release
+
+    def faulty(worker: Any, req: Any) -> None:
+        if not active():
+            release(worker, req)
+
+    WhiflashWorker.prepare_for_kv_cache_release = faulty
 
 
 @fault
@@ -92,31 +119,31 @@ def filter_by_length_instead_of_index(active: Callable[[], bool]) -> None:
 
 @fault
 def router_row_taken_before_compaction(active: Callable[[], bool]) -> None:
-    from whiflash_sglang.worker import WhiflashWorker
+    from whiflash_sglang.signals import Signals
 
-    score = WhiflashWorker._score_rounds
+    score = Signals.score_rounds
 
-    def faulty(worker: Any, batch: Any, result: Any) -> None:
+    def faulty(signals: Any, batch: Any, result: Any) -> None:
         if not active():
-            return score(worker, batch, result)
+            return score(signals, batch, result)
         width = result.next_token_ids.numel() // len(batch.reqs)
         rows = torch.arange(len(batch.reqs)) * width + result.accept_lens.long() - 1
-        worker._write_scores(batch, rows, rows)
+        signals._score(batch, rows, rows)
 
-    WhiflashWorker._score_rounds = faulty
+    Signals.score_rounds = faulty
 
 
 @fault
 def score_kept_over_slot_reuse(active: Callable[[], bool]) -> None:
-    from whiflash_sglang.worker import WhiflashWorker
+    from whiflash_sglang.signals import Signals
 
-    score = WhiflashWorker._score_prompts
+    score = Signals.score_prompts
 
-    def faulty(worker: Any, batch: Any) -> None:
+    def faulty(signals: Any, batch: Any) -> None:
         if not active():
-            score(worker, batch)
+            score(signals, batch)
 
-    WhiflashWorker._score_prompts = faulty
+    Signals.score_prompts = faulty
 
 
 def install(control: Callable[[], dict]) -> None:

@@ -168,11 +168,12 @@ class Probe:
     def install(self, worker_class: type) -> None:
         """Wrap the methods of a worker class; called before a worker exists."""
         probe = self
-        alloc, route, draft_round, prefill = (
+        alloc, route, draft_round, prefill, whole_round = (
             worker_class.alloc_memory_pool,
             worker_class._route,
             worker_class._verify,
             worker_class._prefill,
+            worker_class._round,
         )
 
         def alloc_with_nan(worker: Any, *args: Any, **kwargs: Any) -> None:
@@ -199,6 +200,11 @@ class Probe:
             probe.cheat(batch, drafter)
             return draft_round(worker, batch, drafter, grammar_barrier)
 
+        def checked_round(worker: Any, batch: Any, *args: Any) -> Any:
+            worker.ledger.check_integrity(batch)
+            return whole_round(worker, batch, *args)
+
+        worker_class._round = checked_round
         worker_class.alloc_memory_pool = alloc_with_nan
         worker_class._route = scripted_route
         worker_class._verify = verify
@@ -229,7 +235,7 @@ class Probe:
         """One line per request: context, drafter, and the first level (or the chain) it drafted."""
         tokens = batch.spec_info.draft_token.view(len(batch.reqs), -1).tolist()
         depths = (batch.spec_info.positions.view(len(batch.reqs), -1) - batch.seq_lens.view(-1, 1)).tolist()
-        scores = worker.scores.read(batch.req_pool_indices).tolist()
+        scores = worker.signals.scores.read(batch.req_pool_indices).tolist()
         with (self.folder / "log.jsonl").open("a") as log:
             for i, req in enumerate(batch.reqs):
                 entry = {

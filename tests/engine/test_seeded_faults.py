@@ -22,7 +22,7 @@ def lab(truth, tmp_path_factory):
 
 
 def check_everything(lab, prompts, truth, reference, fault):
-    """What the identity, draft and routing tests check, on a run whose batch shrinks."""
+    """What the identity, draft and routing tests check, on a run whose batch shrinks, and a second turn."""
     lab.engine.flush_cache()
     lab.steer("EDDE", truth, 0.25, fault=fault)
     lab.rounds()
@@ -32,6 +32,9 @@ def check_everything(lab, prompts, truth, reference, fault):
     rounds = lab.rounds()
     for prompt, result, length in zip(prompts[:5], results, lengths, strict=True):
         assert result["output_ids"] == truth[tuple(prompt)][:length]
+    follow_ups = [r["output_ids"] + [77, 78, 79] for r in results]
+    lab.ids([p + f for p, f in zip(prompts[:5], follow_ups, strict=True)], max_new_tokens=4)
+    rounds += lab.rounds()
     assert_drafts_are_the_references(rounds, reference, sample=200)
     assert_scores_are_the_references(rounds, reference, THRESHOLD)
 

@@ -1,4 +1,4 @@
-"""The training loop: AdamW with warm-up and cosine decay over a set time, a curve, and held-out acceptance."""
+"""The training loop: warm-up and cosine decay over a set time, a curve, and held-out acceptance."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from whiflash_sglang.drafter_training.states import TargetStates, Text
 
 Loss = Callable[[list[Text]], tuple[torch.Tensor, torch.Tensor]]
 _HELD_OUT_BATCH = 8
+OPTIMIZERS = ("adamw", "muon")
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Schedule:
         minutes: wall time of the optimisation; the learning rate reaches its end with it.
         learning_rate: highest, after ``warmup`` steps.
         batch: sequences per step.
+        optimizer: one of ``OPTIMIZERS``.
     """
 
     minutes: float
@@ -36,6 +38,7 @@ class Schedule:
     batch: int = 8
     evaluate_every_minutes: float = 5.0
     seed: int = 0
+    optimizer: str = "adamw"
 
 
 @dataclass
@@ -96,9 +99,7 @@ def train(
         raise ValueError("there are no rows to train on")
     torch.manual_seed(schedule.seed)
     batches = _batches(train_rows, schedule)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=schedule.learning_rate, betas=(0.9, 0.95), weight_decay=0.01
-    )
+    optimizers = _optimizers(model, schedule)
     curve, started = earlier or Curve(), time.monotonic()
     before, first_step = curve.minutes, curve.steps
     curve.runs.append((schedule.minutes, schedule.learning_rate))
@@ -106,8 +107,9 @@ def train(
     with tqdm(total=round(schedule.minutes * 60), unit="s", desc="training") as bar:
         while (minutes := (time.monotonic() - started) / 60) < schedule.minutes:
             rate = _rate(curve.steps - first_step, minutes / schedule.minutes, schedule)
-            optimizer.param_groups[0]["lr"] = schedule.learning_rate * rate
-            value = _step(model, optimizer, loss, [data[row] for row in next(batches)])
+            for group in (group for optimizer in optimizers for group in optimizer.param_groups):
+                group["lr"] = schedule.learning_rate * rate
+            value = _step(model, optimizers, loss, [data[row] for row in next(batches)])
             curve.steps, curve.sequences_seen = curve.steps + 1, curve.sequences_seen + schedule.batch
             curve.losses.append((round(before + minutes, 2), curve.steps, round(value, 4)))
             bar.n = round(minutes * 60)
@@ -136,13 +138,32 @@ def _rate(step: int, done: float, schedule: Schedule) -> float:
     return min(1.0, (step + 1) / schedule.warmup) * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * done)))
 
 
-def _step(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Loss, batch: list[Text]) -> float:
-    optimizer.zero_grad(set_to_none=True)
+def _optimizers(model: nn.Module, schedule: Schedule) -> list[torch.optim.Optimizer]:
+    """AdamW for every parameter; or Muon for the matrices, at AdamW's scale of updates, and AdamW for the rest.
+
+    Source of Muon: Jordan et al. (2024); of the scale: Liu et al., "Muon is scalable for LLM training" (2025).
+    """
+    lr, decay = schedule.learning_rate, 0.01
+    if schedule.optimizer == "adamw":
+        return [torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=decay)]
+    matrices = [p for p in model.parameters() if p.ndim == 2]
+    rest = [p for p in model.parameters() if p.ndim != 2]
+    return [
+        torch.optim.Muon(matrices, lr=lr, weight_decay=decay, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(rest, lr=lr, betas=(0.9, 0.95), weight_decay=decay),
+    ]
+
+
+def _step(
+    model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], loss: Loss, batch: list[Text]
+) -> float:
+    model.zero_grad(set_to_none=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         value, _ = loss(batch)
     value.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
+    for optimizer in optimizers:
+        optimizer.step()
     return value.item()
 
 

@@ -181,7 +181,9 @@ def _train(
     earlier: Curve | None,
 ) -> None:
     train_rows, held_out = _split(answers)
-    schedule = Schedule(args.minutes, args.learning_rate, batch=args.batch, seed=args.seed)
+    schedule = Schedule(
+        args.minutes, args.learning_rate, batch=args.batch, seed=args.seed, optimizer=args.optimizer
+    )
 
     def save(curve: Curve) -> None:
         card = draft_card(kind, model, curve, args, [answers[i] for i in train_rows])

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whiflash_sglang.config import WhiflashConfig, flag_of
+from whiflash_sglang.features import union_of
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,16 @@ class Drafts:
     eagle3: Eagle3Shape
     dflash_config: Any  # Hugging Face configs
     eagle3_config: Any
+
+    @property
+    def captured_layers(self) -> list[int]:
+        """The layers the target captures: both drafters', ascending and once each."""
+        return union_of(self.dflash.target_layer_ids, self.eagle3.target_layer_ids)
+
+    @property
+    def feature_size(self) -> int:
+        """Columns of one captured row."""
+        return len(self.captured_layers) * self.target.hidden_size
 
 
 def read_drafts(args: Any, config: WhiflashConfig) -> Drafts:
@@ -160,6 +171,11 @@ def eagle3_shape(path: str, hf_config: Any, target: TargetShape) -> Eagle3Shape:
     if not nested.get("use_aux_hidden_state", True):
         raise ValueError(f"{where}: use_aux_hidden_state is false; EAGLE-3 reads aux hidden states")
     layer_ids = nested.get("eagle_aux_hidden_state_layer_ids") or _default_eagle3_layers(where, target)
+    if hf_config.num_hidden_layers != 1:
+        raise ValueError(
+            f"{where}: num_hidden_layers is {hf_config.num_hidden_layers}; an EAGLE-3 draft has one layer, "
+            "whose K/V follow from the target's features alone"
+        )
     draft_vocab = getattr(hf_config, "draft_vocab_size", None) or hf_config.vocab_size
     if draft_vocab > target.vocab_size or hf_config.vocab_size > _padded(target.vocab_size):
         raise ValueError(

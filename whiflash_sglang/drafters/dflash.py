@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from sglang.srt.mem_cache.memory_pool import KVWriteLoc
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
 from sglang.srt.runtime_context import get_spec
 from sglang.srt.speculative.draft_worker_common import make_draft_block_spec_info
@@ -21,8 +20,9 @@ from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
 from whiflash_sglang.drafters.chain import chain_verify_input
 from whiflash_sglang.drafters.configs import DFlashShape
+from whiflash_sglang.drafters.context_kv import write_kv
 from whiflash_sglang.features import FeatureColumns
-from whiflash_sglang.rounds import CommittedRows, window_plan, window_positions
+from whiflash_sglang.rounds import ContextRows, window_plan, window_positions
 from whiflash_sglang.vocabulary import TargetVocabulary
 
 
@@ -31,6 +31,7 @@ class DFlashDrafter:
 
     name = "dflash"
     topk = 1
+    needs_last_row = False
 
     def __init__(
         self,
@@ -64,36 +65,28 @@ class DFlashDrafter:
         """See :class:`~whiflash_sglang.drafters.base.Drafter`."""
         self.worker.alloc_memory_pool(**pools)
 
-    def init_attention_backends(self, commit_width: int) -> None:
+    def init_attention_backends(self) -> None:
         """Its attention backend runs blocks, of this drafter's own size."""
         with get_spec().override(speculative_num_draft_tokens=self._block):
             self.worker.init_attention_backends()
 
-    def init_cuda_graphs(self, commit_width: int) -> None:
+    def init_cuda_graphs(self) -> None:
         """The block forward runs eagerly; the call sets up attributes that a forward reads."""
         with get_spec().override(speculative_num_draft_tokens=self._block):
             self.worker.init_cuda_graphs(capture_decode_cuda_graph=False)
 
-    def prefill(self, batch: Any, captured: torch.Tensor, state: Any, kv_loc_plan: Any) -> None:
-        """See :class:`~whiflash_sglang.drafters.base.Drafter`; writes context K/V of the chunk."""
-        positions = torch.cat(
-            [
-                torch.arange(prefix, prefix + extend)
-                for prefix, extend in zip(batch.prefix_lens, batch.extend_lens, strict=True)
-            ]
-        ).to(captured.device)
-        slots = kv_loc_plan.write_ids(self.runner.kv_index_translator)
-        self._write_context(self._columns(captured), positions, slots)
+    def write_context(self, rows: ContextRows) -> None:
+        """See :class:`~whiflash_sglang.drafters.base.Drafter`; all layers, from the fused features."""
+        model, slots = self.runner.model, rows.slots(self.runner)
+        context = model.project_target_hidden(self._columns(rows.features))
+        for layer in model.layers:
+            attention = layer.self_attn
+            k, v = attention.kv_proj_only(model.prepare_context_hidden_for_kv(layer, context))
+            k = attention.apply_k_rope(rows.positions, attention.apply_k_norm(k))
+            write_kv(self.runner, attention, slots, k, v)
 
-    def commit(self, batch: Any, rows: CommittedRows, state: Any) -> None:
-        """See :class:`~whiflash_sglang.drafters.base.Drafter`; writes context K/V of the rows."""
-        positions = window_positions(batch.seq_lens, rows.width)
-        features = self._columns(rows.features.reshape(-1, rows.features.shape[-1]))
-        slots = rows.window.write_ids(self.runner.kv_index_translator)
-        self._write_context(features, positions, slots)
-
-    def skip(self, state: Any) -> None:
-        """Nothing of DFlash lives in ``state``."""
+    def begin(self, batch: Any, last: ContextRows) -> None:
+        """A block starts from the bonus token and the context; nothing to do."""
 
     def draft(self, batch: Any) -> Any:
         """See :class:`~whiflash_sglang.drafters.base.Drafter`."""
@@ -130,20 +123,3 @@ class DFlashDrafter:
         window = window_plan(batch, width, self._target_worker)
         window.bind(forward_batch, self.runner.kv_index_translator)
         return forward_batch
-
-    def _write_context(self, features: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor) -> None:
-        """K/V of every layer from features [n, layers * hidden] at positions int64 [n]."""
-        model = self.runner.model
-        context = model.project_target_hidden(features)
-        for layer in model.layers:
-            attention = layer.self_attn
-            k, v = attention.kv_proj_only(model.prepare_context_hidden_for_kv(layer, context))
-            k = attention.apply_k_rope(positions, attention.apply_k_norm(k))
-            self.runner.token_to_kv_pool.set_kv_buffer(
-                attention.attn,
-                KVWriteLoc(slots, physical=True),
-                k.view(-1, attention.num_kv_heads, attention.head_dim),
-                v.view(-1, attention.num_kv_heads, attention.head_dim),
-                attention.attn.k_scale,
-                attention.attn.v_scale,
-            )

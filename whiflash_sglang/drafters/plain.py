@@ -16,6 +16,7 @@ class PlainDrafter:
     width = 1
     topk = 1
     depth = 0
+    needs_last_row = False
 
     def __init__(self, target_worker: Any) -> None:
         self._target_worker = target_worker

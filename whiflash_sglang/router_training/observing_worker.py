@@ -20,6 +20,7 @@ from whiflash_sglang.features import TargetTap
 from whiflash_sglang.router_training.observed_round import ObservedRound, Tree
 from whiflash_sglang.routing import RoundSignals
 from whiflash_sglang.routing.fixed import RandomRouter
+from whiflash_sglang.signals import Signals
 from whiflash_sglang.vocabulary import logits_processor_of
 from whiflash_sglang.worker import WhiflashWorker
 
@@ -60,6 +61,27 @@ class WatchingRouter(RandomRouter):
         return torch.zeros_like(signals.entropy)
 
 
+class NotedSignals(Signals):
+    """Signals that are kept by request slot as well: hidden state bfloat16, entropy, top-1 probability."""
+
+    def __init__(self, router: Any, runner: Any, widest_verify: int) -> None:
+        super().__init__(router, runner, widest_verify)
+        best = torch.empty(self.rows, dtype=torch.float32, device=runner.device)
+        self._top1_tap = TargetTap(logits_processor_of(runner.model), hidden=None, entropy=None, top1=best)
+        self.noted: dict[int, tuple[torch.Tensor, float, float]] = {}
+
+    def _score(self, batch: Any, hidden_rows: torch.Tensor, logits_rows: torch.Tensor) -> None:
+        super()._score(batch, hidden_rows, logits_rows)
+        hidden, entropy = self.tap.hidden(hidden_rows), self.tap.entropy(logits_rows)
+        best = self._top1_tap.top1(logits_rows)
+        assert hidden is not None
+        assert entropy is not None
+        assert best is not None
+        rows = zip(hidden.to("cpu", torch.bfloat16), entropy.tolist(), best.tolist(), strict=True)
+        for slot, signals in zip(batch.req_pool_indices.tolist(), rows, strict=True):
+            self.noted[slot] = signals
+
+
 class ObservingWorker(WhiflashWorker):
     """See the module's docstring. ``observation`` is set by :func:`observing_worker`."""
 
@@ -68,14 +90,9 @@ class ObservingWorker(WhiflashWorker):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.router = WatchingRouter(self.observation.seed)
-        model_config = self._target_worker.model_runner.model_config
-        self._tap = self._tap_target(model_config)
-        rows = self._tap_rows(model_config)
-        processor = logits_processor_of(self._target_worker.model_runner.model)
-        best = torch.empty(rows, dtype=torch.float32, device=self.device)
-        self._top1_tap = TargetTap(processor, hidden=None, entropy=None, top1=best)
+        runner, widest = self._target_worker.model_runner, max(d.width for d in self._drafters.values())
+        self.signals: NotedSignals = NotedSignals(self.router, runner, widest)
         self._coin = random.Random(self.observation.seed)
-        self._signals: dict[int, tuple[torch.Tensor, float, float]] = {}  # by request slot
         self._notes: dict[str, list[ObservedRound]] = {}
         self._recent: dict[str, dict[str, deque]] = {}
         self._clock = _Clock()
@@ -87,6 +104,7 @@ class ObservingWorker(WhiflashWorker):
 
     def prepare_for_kv_cache_release(self, req: Any) -> None:
         """SGLang's call before a finished request's result is sent: write what was noted of it."""
+        super().prepare_for_kv_cache_release(req)
         found = {"rounds": self._notes.pop(req.rid, []), "times": self._clock.take()}
         self._recent.pop(req.rid, None)
         folder = Path(self.observation.folder)
@@ -94,23 +112,15 @@ class ObservingWorker(WhiflashWorker):
         torch.save(found, staged)
         staged.rename(folder / f"{req.rid}.pt")
 
-    def _write_scores(self, batch: Any, hidden_rows: torch.Tensor, logits_rows: torch.Tensor) -> None:
-        super()._write_scores(batch, hidden_rows, logits_rows)
-        hidden, entropy = self._tap.hidden(hidden_rows), self._tap.entropy(logits_rows)
-        best = self._top1_tap.top1(logits_rows)
-        assert hidden is not None
-        assert entropy is not None
-        assert best is not None
-        rows = zip(hidden.to("cpu", torch.bfloat16), entropy.tolist(), best.tolist(), strict=True)
-        for slot, signals in zip(batch.req_pool_indices.tolist(), rows, strict=True):
-            self._signals[slot] = signals
-
     def _draft(self, batch: Any, drafter: Any) -> Any:
         sampled = drafter is not self.plain and self._coin.random() * self.observation.sample_every < 1
         self._clock.drafts(None if sampled else drafter.name)
         if not sampled:
             return super()._draft(batch, drafter)
-        inputs = {d.name: d.draft(batch) for d in self._drafters.values() if d is not drafter}
+        inputs = {}
+        for other in (d for d in self._drafters.values() if d is not drafter):
+            self.ledger.catch_up(batch, other)
+            inputs[other.name] = other.draft(batch)
         inputs[drafter.name] = super()._draft(batch, drafter)
         for i, req in enumerate(batch.reqs):
             trees = {name: Tree.of(info, i) for name, info in inputs.items()}
@@ -118,7 +128,7 @@ class ObservingWorker(WhiflashWorker):
         return inputs[drafter.name]
 
     def _note(self, req: Any, slot: int, drafts: dict[str, Tree]) -> None:
-        hidden, entropy, best = self._signals[slot]
+        hidden, entropy, best = self.signals.noted[slot]
         recent = {name: statistics.fmean(lengths) for name, lengths in self._recent.get(req.rid, {}).items()}
         position = len(req.origin_input_ids) + len(req.output_ids)
         note = ObservedRound(len(req.output_ids), position, hidden, entropy, best, recent, drafts)

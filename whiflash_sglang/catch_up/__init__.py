@@ -1,0 +1,1 @@
+"""Lazy catch-up: only the drafter that drafts next is brought up to date."""
