@@ -89,15 +89,19 @@ def _module(name: str) -> ast.Module | None:
 
 
 def _find(tree: ast.AST, name: str) -> ast.AST | None:
-    """The definition of ``Class.method`` or ``function`` or ``NAME``, also below an ``if`` or ``try``."""
+    """The definition of ``Class.method`` or ``function`` or ``NAME``, also below an ``if`` or ``try``.
+
+    A class that takes the name of one it imports is the definition, not the import.
+    """
     first, _, rest = name.partition(".")
+    assigned = None
     for node in ast.walk(tree):
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             if node.name == first:
                 return _find(node, rest) if rest else node
-        elif not rest and first in _assigned(node):
-            return node
-    return None
+        elif not rest and assigned is None and first in _assigned(node):
+            assigned = node
+    return assigned
 
 
 def _assigned(node: ast.AST) -> list[str]:

@@ -160,11 +160,7 @@ _DRAFTERS = (
         "speculative_num_draft_tokens cuda_graph_runner_for_draft_extend draft_attn_backend "
         "draft_extend_attn_backend alloc_memory_pool init_attention_backends init_cuda_graphs",
     ),
-    _needs(
-        "srt.speculative.eagle_worker_v2",
-        "EagleDraftWorker._draft_extend_for_prefill",
-        "batch target_hidden_states next_token_ids mm_input_embeds kv_loc_plan",
-    ),
+    _needs("srt.speculative.eagle_utils", "_eagle_prefill_tail_tokens", "batch next_token_ids"),
     _needs("srt.speculative.eagle_utils", "get_draft_recurrent_hidden_state_spec", "model_runner"),
     _needs("srt.speculative.eagle_utils", "default_tree_mask_mode"),
     _needs(
@@ -193,7 +189,20 @@ _DRAFTERS = (
     ),
     _needs("srt.models.dflash", "candidate_topk", "hidden lm_head k with_partition"),
     _needs("srt.models.dflash", "_radix_topk", "scores k"),
-    _needs("srt.models.llama_eagle3", "LlamaForCausalLMEagle3", members="hot_token_id"),
+    _needs("srt.models.llama_eagle3", "LlamaForCausalLMEagle3", members="hot_token_id model"),
+    _needs(
+        "srt.models.llama_eagle3",
+        "LlamaModel",
+        members="layers embed_tokens fc input_norm fc_norm num_aux_hidden_states",
+    ),
+    _needs("srt.models.llama_eagle3", "LlamaDecoderLayer", members="hidden_norm"),
+    _needs("srt.models.llama", "LlamaDecoderLayer", members="input_layernorm self_attn"),
+    _needs(
+        "srt.models.llama",
+        "LlamaAttention",
+        members="qkv_proj q_size kv_size rotary_emb attn num_kv_heads head_dim",
+    ),
+    _needs("srt.speculative.dflash_utils", "can_dflash_slice_qkv_weight", "qkv_proj"),
     _needs("srt.mem_cache.memory_pool", "KVWriteLoc", "loc physical"),
     _needs(
         "srt.managers.scheduler_components.batch_result_processor",
@@ -219,6 +228,21 @@ _DRAFTERS = (
         "global_num_token_non_padded_cpu",
     ),
     _needs("srt.utils.hf_transformers.config", "get_config", "model trust_remote_code revision"),
+)
+
+_CATCH_UP = (
+    _needs("srt.managers.schedule_batch", "Req.owned_kv_len"),
+    _needs("srt.managers.schedule_batch", "ReqKvInfo", members="req_pool_idx"),
+    _needs("srt.mem_cache.kv_index_translator", "KVIndexTranslator", members="req_to_token plan"),
+    _needs(
+        "srt.mem_cache.kv_cache_configurator",
+        "KVCacheConfigurator._profile_available_bytes",
+        "pre_model_load_memory",
+    ),
+    _needs(
+        "srt.mem_cache.kv_cache_configurator", "KVCacheConfigurator", members="model_config is_draft_worker"
+    ),
+    _needs("srt.mem_cache.memory_pool", "MHATokenToKVPool", members="set_kv_buffer get_kv_size_bytes"),
 )
 
 _VERIFY_RUNTIMES = (
@@ -288,4 +312,4 @@ _CPU = (
     _needs("kernels.ops.speculative.spec_tree", "TreeMaskMode", members="QLEN_ONLY"),
 )
 
-REQUIREMENTS = (*_PLUGIN, *_HOOKED, *_WORKER, *_DRAFTERS, *_VERIFY_RUNTIMES, *_SAMPLING, *_CPU)
+REQUIREMENTS = (*_PLUGIN, *_HOOKED, *_WORKER, *_DRAFTERS, *_CATCH_UP, *_VERIFY_RUNTIMES, *_SAMPLING, *_CPU)

@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> None:
     early.add_argument("--demo", action="store_true")
     known, rest = early.parse_known_args(argv)
     device = prepare(known.device)
-    argv = ["--device", device, *(_demo_flags() if known.demo else []), *rest]
+    argv = ["--device", device, *(_demo_flags(_pair(rest)) if known.demo else []), *rest]
 
     from sglang.srt.plugins import load_plugins
     from sglang.srt.utils import kill_process_tree
@@ -46,7 +46,13 @@ def main(argv: list[str] | None = None) -> None:
         kill_process_tree(os.getpid(), include_parent=False)
 
 
-def _demo_flags() -> list[str]:
+def _pair(argv: list[str]) -> str | None:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--whiflash-drafters", choices=("df-e3", "ddt-e3"))
+    return parser.parse_known_args(argv)[0].whiflash_drafters
+
+
+def _demo_flags(drafters: str | None) -> list[str]:
     """The embedded demo: target, drafters, router, a small tree."""
     from whiflash_sglang.demo.settings import demo_settings
     from whiflash_sglang.demo.target import MODEL_NAME, demo_target
@@ -57,7 +63,7 @@ def _demo_flags() -> list[str]:
         "speculative-algorithm": "WHIFLASH",
         "max-total-tokens": 16384,
         "max-running-requests": 8,
-    } | demo_settings()
+    } | demo_settings(drafters)
     return [text for name, value in flags.items() for text in (f"--{name}", str(value))]
 
 

@@ -20,6 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from engine import tiny
 
 LETTERS = {"E": "eagle3", "D": "dflash", "P": "plain"}
@@ -58,11 +60,15 @@ class Lab:
         truth: dict | None = None,
         corruption: float = 0.0,
         seed: int = 0,
-        fault: str | None = None,
+        **switches: Any,
     ) -> None:
-        """Set what the next rounds do; ``truth`` maps prompt tuples to continuations."""
+        """Set what the next rounds do; ``truth`` maps prompt tuples to continuations.
+
+        Switches: ``fault`` names one of :mod:`engine.faults`, ``eager`` brings both
+        drafters up to date in every round, ``dump`` keeps the drafter's K/V, see :meth:`draft_kv`.
+        """
         known = {json.dumps(list(prompt)): ids for prompt, ids in (truth or {}).items()}
-        control = {"pattern": pattern, "truth": known, "corruption": corruption, "seed": seed, "fault": fault}
+        control = {"pattern": pattern, "truth": known, "corruption": corruption, "seed": seed, **switches}
         staged = self.folder / "control.tmp"
         staged.write_text(json.dumps(control))
         staged.rename(self.folder / "control.json")
@@ -73,6 +79,13 @@ class Lab:
         lines = log.read_text().splitlines() if log.exists() else []
         log.unlink(missing_ok=True)
         return [json.loads(line) for line in lines]
+
+    def draft_kv(self, drafter: str) -> dict:
+        """The drafter's K/V of the first request in its last round, before it drafted.
+
+        ``context`` (the last token is the bonus token), and per layer (K, V), [committed, heads, d] each.
+        """
+        return torch.load(self.folder / f"{drafter}.pt")
 
     def unaccounted_slots(self) -> list[int]:
         """KV slots that are neither free nor cached nor held by a live request, in a round of a small request.
@@ -200,6 +213,20 @@ class Probe:
             probe.cheat(batch, drafter)
             return draft_round(worker, batch, drafter, grammar_barrier)
 
+        catch_up = worker_class._catch_up
+
+        def eager_catch_up(worker: Any, batch: Any, drafter: Any, laps: Any) -> list[int]:
+            if probe.control.get("eager"):
+                for each in worker._drafters.values():
+                    if each is not drafter:
+                        worker.ledger.catch_up(batch, each)
+            rows = catch_up(worker, batch, drafter, laps)
+            if probe.control.get("dump"):
+                probe.dump(batch, drafter)
+            return rows
+
+        worker_class._catch_up = eager_catch_up
+
         def checked_round(worker: Any, batch: Any, *args: Any) -> Any:
             worker.ledger.check_integrity(batch)
             return whole_round(worker, batch, *args)
@@ -246,12 +273,22 @@ class Probe:
                     "slot": int(batch.req_pool_indices[i]),
                     "batch": len(batch.reqs),
                     "score": scores[i],
+                    "work": {name: vars(work) for name, work in worker.ledger.work.items()},
                     "tokens": tokens[i],
                     "depths": depths[i],
                     "next_token": batch.spec_info.retrieve_next_token[i].tolist(),
                     "next_sibling": batch.spec_info.retrieve_next_sibling[i].tolist(),
                 }
                 log.write(json.dumps(entry) + "\n")
+
+    def dump(self, batch: Any, drafter: Any) -> None:
+        """See :meth:`Lab.draft_kv`."""
+        req, length = batch.reqs[0], int(batch.seq_lens[0])
+        slots = batch.req_to_token_pool.req_to_token[req.kv.req_pool_idx, :length].long()
+        pool = drafter.runner.token_to_kv_pool
+        layers = [(k[slots], v[slots]) for k, v in zip(pool.k_buffer, pool.v_buffer, strict=True)]
+        context = list(req.origin_input_ids) + list(req.output_ids)
+        torch.save({"context": context, "layers": layers}, self.folder / f"{drafter.name}.pt")
 
     def cheat(self, batch: Any, drafter: Any) -> None:
         """Put the true continuation on one path of each tree, corrupted by a coin."""

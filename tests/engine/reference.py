@@ -58,11 +58,28 @@ class Reference:
     @torch.no_grad()
     def eagle3_first_level(self, context: list[int], k: int) -> list[int]:
         """The k best next-next tokens by EAGLE-3 after a context whose last token is the bonus token."""
+        draft, rows = self.eagle3, len(context) - 1
+        hidden, q, k_heads, v = self._eagle3_layer_input(context)
+        causal = torch.ones(rows, rows, dtype=torch.bool).tril()
+        out = hidden + attention(q, k_heads, v, causal) @ draft["midlayer.self_attn.o_proj.weight"].T
+        eps = draft.config["rms_norm_eps"]
+        normed = rms_norm(out, draft["midlayer.post_attention_layernorm.weight"], eps)
+        out = out + draft.mlp("midlayer", normed)
+        logits = rms_norm(out[-1], draft["norm.weight"], eps) @ draft["lm_head.weight"].T
+        best = logits.topk(k).indices
+        return (best + draft["d2t"].long()[best]).tolist()
+
+    def eagle3_kv(self, context: list[int]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """(K, V) of its layer at all committed positions, [n, heads, d] each."""
+        _, _, k, v = self._eagle3_layer_input(context)
+        return [(k, v)]
+
+    @torch.no_grad()
+    def _eagle3_layer_input(self, context: list[int]) -> tuple[torch.Tensor, ...]:
+        """Fused features, and rotated Q, K and V of every committed position."""
         draft, committed = self.eagle3, context[:-1]
-        features = self.layer_outputs(
-            committed, draft.config["eagle_config"]["eagle_aux_hidden_state_layer_ids"]
-        )
-        hidden = features @ draft["fc.weight"].T
+        layers = draft.config["eagle_config"]["eagle_aux_hidden_state_layer_ids"]
+        hidden = self.layer_outputs(committed, layers) @ draft["fc.weight"].T
         embeds = self.target.model.embed_tokens(torch.tensor(context[1:]))
         eps = draft.config["rms_norm_eps"]
         normed = torch.cat(
@@ -73,42 +90,41 @@ class Reference:
             dim=-1,
         )
         positions = torch.arange(len(committed))
-        q, k_heads, v = draft.qkv("midlayer", normed)
-        q, k_heads = rope(q, positions, draft.theta), rope(k_heads, positions, draft.theta)
-        causal = torch.ones(len(committed), len(committed), dtype=torch.bool).tril()
-        out = hidden + attention(q, k_heads, v, causal) @ draft["midlayer.self_attn.o_proj.weight"].T
-        out = out + draft.mlp(
-            "midlayer", rms_norm(out, draft["midlayer.post_attention_layernorm.weight"], eps)
-        )
-        logits = rms_norm(out[-1], draft["norm.weight"], eps) @ draft["lm_head.weight"].T
-        best = logits.topk(k).indices
-        return (best + draft["d2t"].long()[best]).tolist()
+        q, k, v = draft.qkv("midlayer", normed)
+        return hidden, rope(q, positions, draft.theta), rope(k, positions, draft.theta), v
 
     def dflash_block(self, context: list[int]) -> list[int]:
         """The block's drafted tokens after a context whose last token is the bonus token."""
         return self.dflash_logits(context).argmax(dim=-1).tolist()
 
     @torch.no_grad()
+    def dflash_kv(self, context: list[int]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """(K, V) of every layer at all committed positions, [n, heads, d] each."""
+        draft, committed = self.dflash, context[:-1]
+        features = self.layer_outputs(committed, draft.config["dflash_config"]["target_layer_ids"])
+        eps = draft.config["rms_norm_eps"]
+        shared = rms_norm(features @ draft["fc.weight"].T, draft["hidden_norm.weight"], eps)
+        before, found = torch.arange(len(committed)), []
+        for i in range(draft.config["num_hidden_layers"]):
+            _, k, v = draft.qkv(f"layers.{i}", shared)
+            k = rms_norm(k, draft[f"layers.{i}.self_attn.k_norm.weight"], eps)
+            found.append((rope(k, before, draft.theta), v))
+        return found
+
+    @torch.no_grad()
     def dflash_logits(self, context: list[int]) -> torch.Tensor:
         """[block - 1, vocab] of the block after a context whose last token is the bonus token."""
         draft, committed = self.dflash, context[:-1]
-        cfg = draft.config["dflash_config"]
         block_size, eps = draft.config["block_size"], draft.config["rms_norm_eps"]
-        features = self.layer_outputs(committed, cfg["target_layer_ids"])
-        shared = rms_norm(features @ draft["fc.weight"].T, draft["hidden_norm.weight"], eps)
-        block = torch.tensor([context[-1]] + [cfg["mask_token_id"]] * (block_size - 1))
-        hidden = self.target.model.embed_tokens(block)
+        masks = [draft.config["dflash_config"]["mask_token_id"]] * (block_size - 1)
+        hidden = self.target.model.embed_tokens(torch.tensor([context[-1], *masks]))
         here = torch.arange(len(committed), len(committed) + block_size)
-        before = torch.arange(len(committed))
-        for i in range(draft.config["num_hidden_layers"]):
+        for i, (context_k, context_v) in enumerate(self.dflash_kv(context)):
             layer = f"layers.{i}"
             normed = rms_norm(hidden, draft[f"{layer}.input_layernorm.weight"], eps)
             q, k, v = draft.qkv(layer, normed)
-            _, context_k, context_v = draft.qkv(layer, shared)
             q = rope(rms_norm(q, draft[f"{layer}.self_attn.q_norm.weight"], eps), here, draft.theta)
-            k_norm = draft[f"{layer}.self_attn.k_norm.weight"]
-            k = rope(rms_norm(k, k_norm, eps), here, draft.theta)
-            context_k = rope(rms_norm(context_k, k_norm, eps), before, draft.theta)
+            k = rope(rms_norm(k, draft[f"{layer}.self_attn.k_norm.weight"], eps), here, draft.theta)
             keys, values = torch.cat([context_k, k]), torch.cat([context_v, v])
             hidden = hidden + attention(q, keys, values, None) @ draft[f"{layer}.self_attn.o_proj.weight"].T
             normed = rms_norm(hidden, draft[f"{layer}.post_attention_layernorm.weight"], eps)

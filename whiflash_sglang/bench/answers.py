@@ -8,6 +8,7 @@ from typing import Any
 
 from whiflash_sglang.bench.loops import loop_start
 from whiflash_sglang.metrics import Acceptance
+from whiflash_sglang.round_costs import RoundCosts
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Answer:
     seconds: float = 0.0
     acceptance: Acceptance = field(default_factory=Acceptance)
     acceptance_before_loop: Acceptance = field(default_factory=Acceptance)
+    costs: RoundCosts = field(default_factory=RoundCosts)
     loop_start: int | None = None  # index in output_ids, see loops.py
     sglang_accept_length: float | None = None
     error: str | None = None
@@ -43,6 +45,7 @@ class Answer:
         """Count verify rounds, over the whole answer and over its part before a loop."""
         self.loop_start = loop_start(self.output_ids)
         before = completion_tokens if self.loop_start is None else self.loop_start
+        self.costs = RoundCosts.of_request(rounds)
         self.acceptance = Acceptance.of_request(rounds, completion_tokens)
         self.acceptance_before_loop = Acceptance.of_request(rounds, before)
 

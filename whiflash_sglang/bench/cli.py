@@ -167,7 +167,7 @@ def _fill_in_demo(args: argparse.Namespace) -> None:
     args.dtype = args.dtype or "float32"
     args.max_new_tokens = args.max_new_tokens or _DEMO_NEW_TOKENS
     args.check_lossless = args.temperature == 0
-    settings = {key.replace("-", "_"): value for key, value in demo_settings().items()}
+    settings = {key.replace("-", "_"): value for key, value in demo_settings(args.whiflash_drafters).items()}
     dflash = settings.pop("speculative_draft_model_path")
     draft = settings["whiflash_eagle_draft"] if args.speculative_algorithm == "EAGLE3" else dflash
     args.draft_name_or_path = args.draft_name_or_path or draft

@@ -7,16 +7,18 @@ from typing import Any
 
 from whiflash_sglang.bench.answers import Answer, ArmRun
 from whiflash_sglang.metrics import Acceptance
+from whiflash_sglang.round_costs import RoundCosts
 
 _AVERAGED = ("output_tokens_per_s", "acceptance_length", "acceptance_length_before_loop")
 
 
 def summarize(answers: Sequence[Answer], seconds: float) -> dict[str, Any]:
     """Totals over answers that took ``seconds`` of the arm's time."""
-    counts, before_loop = Acceptance(), Acceptance()
+    counts, before_loop, costs = Acceptance(), Acceptance(), RoundCosts()
     for answer in answers:
         counts += answer.acceptance
         before_loop += answer.acceptance_before_loop
+        costs += answer.costs
     tokens = sum(len(answer.output_ids) for answer in answers)
     return {
         "requests": len(answers),
@@ -33,6 +35,11 @@ def summarize(answers: Sequence[Answer], seconds: float) -> dict[str, Any]:
         "acceptance_length_by_drafter": {d: counts.length(d) for d in counts.rounds},
         "share": counts.share(),
         "switches": counts.switches,
+        "round_seconds": costs.total,
+        "time_share": costs.time_share(),
+        "switching": costs.switching_share(),
+        "rows_caught_up": costs.rows,
+        "rows_written_at_release": costs.released_rows,
         "histogram": _histogram(counts),
     }
 

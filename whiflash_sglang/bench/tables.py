@@ -30,6 +30,22 @@ def arm_table(run: ArmRun, checked: Lossless | None) -> Table:
     return table
 
 
+def time_table(runs: Sequence[ArmRun]) -> Table | None:
+    """A row per arm that speculates: where a round's time goes."""
+    rows = {run.name: row for run in runs if (row := totals(run))["time_share"]}
+    if not rows:
+        return None
+    parts = list(next(iter(rows.values()))["time_share"])
+    heads = ["ms per\nround", *(part.replace("_", "-") for part in parts), "switching", "switches\nper 100"]
+    table = _table("share of a round's time", ["arm", *heads])
+    for name, row in rows.items():
+        shares = [*row["time_share"].values(), row["switching"]]
+        per_round = 1000 * row["round_seconds"] / row["rounds"]
+        switches = 100 * row["switches"] / row["rounds"]
+        table.add_row(name, f"{per_round:.1f}", *(f"{share:.1%}" for share in shares), f"{switches:.1f}")
+    return table
+
+
 def ratio_table(title: str, ratios: Sequence[Ratio], name_the_base: bool = False) -> Table:
     """A row per arm, a column per category: ratio, and its interval below."""
     categories = list(dict.fromkeys(ratio.category for ratio in ratios))

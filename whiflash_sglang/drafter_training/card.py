@@ -10,6 +10,7 @@ from typing import Any
 from whiflash_sglang.drafter_training.answers import Answer
 from whiflash_sglang.drafter_training.loop import Curve
 
+_OPTIMIZERS = {"adamw": "AdamW", "muon": "Muon"}
 _HEAD = """---
 license: apache-2.0
 base_model: {base}
@@ -27,7 +28,7 @@ _TRAINING = """
 * From {count} of the target's own greedy answers ({tokens} answer tokens: {categories}), each cut soon after
   it starts to repeat itself. The target's states were computed once, in bfloat16.
 * Started from the target's last layer(s), its final norm and its head.
-* AdamW, {batch} answers a step, {steps} steps ({passes:.1f} passes) in {minutes:g} minutes on {threads} CPU
+* {batch} answers a step, {steps} steps ({passes:.1f} passes) in {minutes:g} minutes on {threads} CPU
   thread(s): {runs}; each run warms up and decays on its own.
 * Loss: cross entropy against the target's own law.
 
@@ -72,7 +73,10 @@ def draft_card(
         passes=curve.sequences_seen / max(len(answers), 1),
         minutes=curve.minutes,
         threads=args.threads,
-        runs=", then ".join(f"{minutes:g} minutes at {rate:g} or less" for minutes, rate in curve.runs),
+        runs=", then ".join(
+            f"{minutes:g} minutes of {_OPTIMIZERS[optimizer]} at {rate:g} or less"
+            for minutes, rate, optimizer in curve.runs
+        ),
         heads="".join(f" {c} |" for c in categories),
         rules="---|" * len(categories),
         rows="\n".join(_rows(curve, categories)),

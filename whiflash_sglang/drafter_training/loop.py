@@ -48,12 +48,12 @@ class Curve:
     Attributes:
         losses: (minutes, step, loss).
         held_out: (minutes, {category: acceptance length}).
-        runs: (minutes, highest learning rate) of each run.
+        runs: (minutes, highest learning rate, optimizer) of each run.
     """
 
     losses: list[tuple[float, int, float]] = field(default_factory=list)
     held_out: list[tuple[float, dict[str, float]]] = field(default_factory=list)
-    runs: list[tuple[float, float]] = field(default_factory=list)
+    runs: list[tuple[float, float, str]] = field(default_factory=list)
     steps: int = 0
     sequences_seen: int = 0
 
@@ -70,7 +70,7 @@ class Curve:
     @property
     def minutes(self) -> float:
         """Of all runs."""
-        return sum(minutes for minutes, _ in self.runs)
+        return sum(minutes for minutes, *_ in self.runs)
 
 
 def train(
@@ -102,7 +102,7 @@ def train(
     optimizers = _optimizers(model, schedule)
     curve, started = earlier or Curve(), time.monotonic()
     before, first_step = curve.minutes, curve.steps
-    curve.runs.append((schedule.minutes, schedule.learning_rate))
+    curve.runs.append((schedule.minutes, schedule.learning_rate, schedule.optimizer))
     next_evaluation = schedule.evaluate_every_minutes
     with tqdm(total=round(schedule.minutes * 60), unit="s", desc="training") as bar:
         while (minutes := (time.monotonic() - started) / 60) < schedule.minutes:

@@ -101,7 +101,9 @@ def _fill_in_demo(args: argparse.Namespace) -> None:
     from whiflash_sglang.demo.settings import demo_settings
     from whiflash_sglang.demo.target import demo_target
 
-    settings: dict[str, Any] = {key.replace("-", "_"): value for key, value in demo_settings().items()}
+    settings: dict[str, Any] = {
+        key.replace("-", "_"): value for key, value in demo_settings(args.whiflash_drafters).items()
+    }
     args.model_name_or_path = str(demo_target())
     args.draft_name_or_path = args.draft_name_or_path or settings["speculative_draft_model_path"]
     for name in ("whiflash_eagle_draft", *TREE):
