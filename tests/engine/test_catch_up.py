@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from engine import lab as labs
+from engine.lab import assert_plain_text
 from engine.reference import assert_drafts_are_the_references
 
 ENGINES = {
@@ -43,6 +44,14 @@ def test_lazy_and_eager_draft_and_decode_the_same(lab, prompts, truth, pattern, 
     shared = lazy.keys() & eager.keys()
     assert len(shared) > 8 * requests
     assert [key for key in shared if lazy[key] != eager[key]] == []
+
+
+def test_drafts_are_the_references_in_a_full_batch(lab, prompts, truth, reference):
+    lab.engine.flush_cache()
+    lab.steer("EDD", truth, 0.3)
+    lab.rounds()
+    assert_plain_text(lab.generate(prompts, max_new_tokens=40), prompts, truth)
+    assert_drafts_are_the_references(lab.rounds(), reference, sample=40)
 
 
 @pytest.mark.parametrize("drafter", ["eagle3", "dflash"])

@@ -64,7 +64,6 @@ def test_the_table_shows_categories_drafters_and_the_verdict(result):
         (["--dataset", "nowhere.jsonl"], ["--dataset", "nowhere.jsonl"]),
         (["--whiflash-neural-router-path", "nowhere"], ["--whiflash-neural-router-path", "nowhere"]),
         (["--draft-name-or-path", "nowhere"], ["--speculative-draft-model-path", "nowhere"]),
-        (["--whiflash-drafters", "ddt-e3"], ["ddt-e3", "--ddtree-tree-budget"]),
     ],
 )
 def test_bad_arguments_end_with_one_clear_line(flags, said):

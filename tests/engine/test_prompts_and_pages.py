@@ -1,6 +1,4 @@
-"""Chunked prompts, whole pages and the context's end; each needs an engine of its own."""
-
-import pytest
+"""The smallest chunks and the context's end; each needs an engine of its own. More in test_catch_up.py."""
 
 from engine import lab as labs
 from engine import tiny
@@ -8,25 +6,14 @@ from engine.lab import assert_plain_text
 from engine.reference import assert_drafts_are_the_references
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 64])
-def test_chunked_prompts_give_the_plain_text_and_the_references_drafts(
-    prompts, truth, reference, tmp_path, chunk
+def test_prompts_in_chunks_of_one_token_give_the_plain_text_and_the_references_drafts(
+    prompts, truth, reference, tmp_path
 ):
-    with labs.whiflash(tmp_path, chunked_prefill_size=chunk) as lab:
+    with labs.whiflash(tmp_path, chunked_prefill_size=1) as lab:
         lab.steer("ED", truth, 0.3)
         batch = [prompts[i] for i in (3, 4, 8, 9)]
         assert_plain_text(lab.generate(batch, max_new_tokens=24), batch, truth)
         assert_drafts_are_the_references(lab.rounds(), reference, sample=40)
-
-
-def test_whole_pages_of_sixteen_give_the_plain_text_and_leak_nothing(prompts, truth, reference, tmp_path):
-    with labs.whiflash(tmp_path, page_size=16, **labs.CHAIN) as lab:
-        for pattern in ("E", "D", "EDD"):
-            lab.steer(pattern, truth, 0.3)
-            results = lab.generate(prompts, max_new_tokens=40)
-            assert_plain_text(results, prompts, truth)
-        assert_drafts_are_the_references(lab.rounds(), reference, sample=40)
-        assert lab.unaccounted_slots() == [0, 3]
 
 
 def test_the_published_tree_runs_into_the_contexts_end(prompts, truth, tmp_path):

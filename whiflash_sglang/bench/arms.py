@@ -54,6 +54,10 @@ class ArmProcess:
         self._process.start()
         theirs.close()
 
+    def fileno(self) -> int:
+        """Readable when the arm has said something; for ``multiprocessing.connection.wait``."""
+        return self._pipe.fileno()
+
     def wait_until_ready(self) -> None:
         """Wait for the engine.
 

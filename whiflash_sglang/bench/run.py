@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing.connection import wait
 from pathlib import Path
 
 from tqdm import tqdm
@@ -25,20 +25,28 @@ def started(arms: Sequence[Arm], log_folder: Path | None) -> Iterator[list[ArmPr
         ArmError: an arm died while it started.
     """
     processes: list[ArmProcess] = []
-    starting: deque[ArmProcess] = deque()
+    starting: list[ArmProcess] = []
     try:
         for arm in arms:
             if arm.engine_arguments.get("device") == "cpu" and len(starting) == _STARTING_ON_CPU:
-                starting.popleft().wait_until_ready()
+                _wait_for_the_first(starting)
             log = None if log_folder is None else log_folder / f"{arm.name.replace(':', '-')}.log"
             processes.append(ArmProcess(arm, log))
             starting.append(processes[-1])
-        for process in starting:
-            process.wait_until_ready()
+        while starting:
+            _wait_for_the_first(starting)
         yield processes
     finally:
         for process in processes:
             process.close()
+
+
+def _wait_for_the_first(starting: list[ArmProcess]) -> None:
+    """Until an arm is ready, which leaves the list, or one has refused or died: then at once."""
+    said = wait([process.fileno() for process in starting])
+    for process in [process for process in starting if process.fileno() in said]:
+        process.wait_until_ready()
+        starting.remove(process)
 
 
 def run_arms(
