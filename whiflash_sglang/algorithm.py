@@ -150,12 +150,22 @@ def validate_arguments(server_args: Any) -> None:
         ValueError: names the flag, its value and the reason.
     """
     refuse_arguments(server_args)
-    config_of(server_args)
+    _refuse_kernels_without_a_device(config_of(server_args), server_args.device)
     refuse_target(
         read_hf_config(
             server_args.model_path, server_args.revision, "--model-path", server_args.trust_remote_code
         )
     )
+
+
+def _refuse_kernels_without_a_device(config: WhiflashConfig, device: str) -> None:
+    import triton
+
+    if config.verify_kernels == "triton" and device == "cpu" and not triton.knobs.runtime.interpret:
+        raise ValueError(
+            "--whiflash-verify-kernels is 'triton' and --device is 'cpu', where Triton runs under its "
+            "interpreter alone (TRITON_INTERPRET=1)"
+        )
 
 
 def check_checkpoints(config: WhiflashConfig, drafts: Drafts) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 PAIRS = ("df-e3", "ddt-e3")
 ROUTERS = ("neural", "entropy", "dflash", "ddtree", "eagle3", "alternate", "random")
 MAX_TREE_BUDGET = 512
+VERIFY_KERNELS = ("sglang", "triton")
 
 # EAGLE-3's tree in the published runs: steps, top-k, verify tokens with the root.
 DEFAULT_EAGLE_TREE = (8, 10, 60)
@@ -67,6 +68,14 @@ class WhiflashConfig:
         type=int,
     )
 
+    verify_kernels: str = _option(
+        "--whiflash-verify-kernels",
+        "Who walks the verified tree: SGLang's ops, or this package's Triton kernels (for comparison; the "
+        "noise of seeded sampling differs). On a CPU triton needs TRITON_INTERPRET=1.",
+        "sglang",
+        choices=VERIFY_KERNELS,
+    )
+
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> WhiflashConfig:
         """A validated config from field names and values.
@@ -90,6 +99,7 @@ class WhiflashConfig:
         """
         self._require_choice("drafters", PAIRS)
         self._require_choice("router", ROUTERS)
+        self._require_choice("verify_kernels", VERIFY_KERNELS)
         self._require_drafts()
         self._require_router_inputs()
         self._require_pair()

@@ -185,7 +185,7 @@ _DRAFTERS = (
     _needs(
         "srt.models.dflash",
         "DFlashAttention",
-        members="kv_proj_only apply_k_norm apply_k_rope num_kv_heads head_dim attn use_table_qk_norm_rope",
+        members="kv_proj_only k_norm rotary_emb num_kv_heads head_dim attn use_table_qk_norm_rope",
     ),
     _needs("srt.models.dflash", "candidate_topk", "hidden lm_head k with_partition"),
     _needs("srt.models.dflash", "_radix_topk", "scores k"),
@@ -242,7 +242,13 @@ _CATCH_UP = (
     _needs(
         "srt.mem_cache.kv_cache_configurator", "KVCacheConfigurator", members="model_config is_draft_worker"
     ),
-    _needs("srt.mem_cache.memory_pool", "MHATokenToKVPool", members="set_kv_buffer get_kv_size_bytes"),
+    _needs(
+        "srt.mem_cache.memory_pool",
+        "MHATokenToKVPool",
+        members="set_kv_buffer get_kv_size_bytes k_buffer v_buffer",
+    ),
+    _needs("srt.layers.layernorm", "RMSNorm", members="variance_size_override variance_epsilon"),
+    _needs("srt.layers.rotary_embedding.base", "RotaryEmbedding", members="cos_sin_cache is_neox_style"),
 )
 
 _VERIFY_RUNTIMES = (

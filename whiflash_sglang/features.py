@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from whiflash_kernels.row_entropy import row_entropy
+
 
 def union_of(*layer_lists: Sequence[int]) -> list[int]:
     """All layer ids, ascending and once each: what the target captures."""
@@ -60,10 +62,8 @@ class TargetTap:
         self._hidden, self._entropy, self._top1 = hidden, entropy, top1
         if hidden is not None:
             logits_processor.register_forward_pre_hook(self._copy_hidden, with_kwargs=True)
-        if entropy is not None:
-            logits_processor.register_forward_hook(self._copy_entropy)
-        if top1 is not None:
-            logits_processor.register_forward_hook(self._copy_top1)
+        if entropy is not None or top1 is not None:
+            logits_processor.register_forward_hook(self._copy_law)
 
     def hidden(self, rows: torch.Tensor) -> torch.Tensor | None:
         """Final hidden states [n, hidden_size] of rows int64 [n] of the last target forward."""
@@ -81,21 +81,13 @@ class TargetTap:
         hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[1]
         _copy_rows(hidden, self._hidden, "final hidden states")
 
-    def _copy_entropy(self, module: torch.nn.Module, args: tuple, output: Any) -> None:
+    def _copy_law(self, module: torch.nn.Module, args: tuple, output: Any) -> None:
         if output.next_token_logits is not None:
-            _copy_rows(row_entropy(output.next_token_logits), self._entropy, "entropies")
-
-    def _copy_top1(self, module: torch.nn.Module, args: tuple, output: Any) -> None:
-        if output.next_token_logits is not None:
-            logits = output.next_token_logits.float()
-            best = logits.amax(dim=-1) - torch.logsumexp(logits, dim=-1)
-            _copy_rows(best.exp(), self._top1, "top-1 probabilities")
-
-
-def row_entropy(logits: torch.Tensor) -> torch.Tensor:
-    """Entropy in nats of softmax(row), float32 [rows], for logits [rows, vocab]."""
-    log_p = torch.log_softmax(logits.float(), dim=-1)
-    return -(log_p.exp() * log_p).sum(dim=-1)
+            entropy, top1 = row_entropy(output.next_token_logits)
+            if self._entropy is not None:
+                _copy_rows(entropy, self._entropy, "entropies")
+            if self._top1 is not None:
+                _copy_rows(top1, self._top1, "top-1 probabilities")
 
 
 def _copy_rows(rows: torch.Tensor, buffer: torch.Tensor | None, what: str) -> None:

@@ -22,29 +22,34 @@ from sglang.srt.layers.sampler import (
     sampling_from_probs_torch,
     top_k_top_p_min_p_sampling_from_probs_torch,
 )
-from sglang.srt.runtime_context import get_parallel
+from sglang.srt.runtime_context import get_parallel, get_server_args
 from sglang.srt.sampling.penaltylib.repetition_penalty import apply_scaling_penalties
 from sglang.srt.utils.async_probe import sanitize_nan_logits
+
+from whiflash_sglang.algorithm import config_of
+from whiflash_sglang.verify_kernels import Verified, verify_with_triton
 
 
 def sample_verify(
     original: Any, verify_input: Any, batch: Any, logits_output: Any, grammar_mask: Any = None, **kwargs: Any
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+) -> Verified:
     """Around SGLang's ``eagle_sample`` of a WHIFLASH batch: takes over what is not plainly greedy.
 
     Returns:
         predict int32 [requests * width], accept lengths int32 [requests] with the
         bonus token, accept index int32 [requests, depth + 1].
     """
-    info = batch.sampling_info
-    if batch.forward_mode.is_idle() or _is_plainly_greedy(info):
+    info, own_kernels = batch.sampling_info, config_of(get_server_args()).verify_kernels == "triton"
+    if batch.forward_mode.is_idle() or (_is_plainly_greedy(info) and not own_kernels):
         return original(verify_input, batch, logits_output, grammar_mask, **kwargs)
     width = verify_input.draft_token_num
     logits = logits_output.next_token_logits
     sanitize_nan_logits(logits, "verify: target model logits")
     _adjust(logits, info, width, grammar_mask)
+    if own_kernels:
+        return _as_rank_0(verify_with_triton(verify_input, logits, info))
     sampled = sample_rows(logits, info, width, verify_input.positions)
-    return _walk(verify_input, sampled.view(-1, width))
+    return _as_rank_0(_walk(verify_input, sampled.view(-1, width)))
 
 
 def sample_rows(logits: torch.Tensor, info: Any, width: int, positions: torch.Tensor) -> torch.Tensor:
@@ -99,7 +104,7 @@ def _adjust(logits: torch.Tensor, info: Any, width: int, grammar_mask: Any) -> N
         apply_custom_logit_processor(logits, info, num_tokens_in_batch=width)
 
 
-def _walk(verify_input: Any, sampled: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _walk(verify_input: Any, sampled: torch.Tensor) -> Verified:
     """Follow each tree along the sampled tokens int64 [requests, width]."""
     bs, width = sampled.shape
     device = sampled.device
@@ -117,8 +122,13 @@ def _walk(verify_input: Any, sampled: torch.Tensor) -> tuple[torch.Tensor, torch
         target_predict=sampled,
         topk=verify_input.tree_topk,
     )
-    group = get_parallel().tp_group
-    if group.world_size > 1:  # ranks may sample differently: rank 0 decides
-        for tensor in (predict, accept_index, accepted):
-            group.broadcast(tensor, src=0)
     return predict, accepted + 1, accept_index
+
+
+def _as_rank_0(verified: Verified) -> Verified:
+    """Ranks may sample differently: rank 0 decides."""
+    group = get_parallel().tp_group
+    if group.world_size > 1:
+        for tensor in verified:
+            group.broadcast(tensor, src=0)
+    return verified

@@ -39,3 +39,17 @@ def require_same_device(**tensors: torch.Tensor) -> None:
     """Raise ValueError, naming each tensor's device, unless all are on one device."""
     devices = {name: str(tensor.device) for name, tensor in tensors.items()}
     require(len(set(devices.values())) <= 1, f"tensors on different devices: {devices}")
+
+
+def require_tree(
+    candidates: torch.Tensor, next_token: torch.Tensor, next_sibling: torch.Tensor, max_depth: int
+) -> None:
+    """Raise ValueError unless these are a tree's tokens and links, int64 [bs, n] with n > 0."""
+    links = {"candidates": candidates, "next_token": next_token, "next_sibling": next_sibling}
+    require_rank("candidates", candidates, 2)
+    for name, tensor in links.items():
+        require_shape(name, tensor, tuple(candidates.shape))
+        require_dtype(name, tensor, (torch.int64,))
+    require_same_device(**links)
+    require(candidates.shape[1] > 0, f"candidates: shape {tuple(candidates.shape)} holds no root")
+    require(max_depth >= 0, f"max_depth: {max_depth} is negative")

@@ -27,7 +27,6 @@ from whiflash_kernels.checks import (
 from whiflash_kernels.router_mlp_ref import router_gather_ref, router_mlp_ref
 
 _BLOCK_N = 32
-_BLOCK_K = 128
 _WIDTH_CHUNK = 512
 _FEW_ROWS = 256  # up to here too few row blocks exist to fill a GPU, so the columns are split as well
 _SPLITS = 4
@@ -41,6 +40,8 @@ def router_mlp(
     Floor: bytes over bandwidth, ((rows + W) * H * itemsize + 4 * rows) bytes, and
     at least one launch. This takes two launches: the columns of few rows are split
     over programs, which leave float32 [splits, rows, W] sums for the second one.
+    Not measured on a GPU. Triton 3.8's interpreter cannot multiply blocks of
+    bfloat16; compiled kernels can.
 
     Args:
         hidden: [rows, H], float32, bfloat16 or float16, adjacent columns.
@@ -89,9 +90,11 @@ def router_mlp_triton(
     scores = torch.empty(rows, dtype=torch.float32, device=hidden.device)
     if rows == 0:
         return scores
+    full_precision = hidden.dtype != w1.dtype or w1.dtype == torch.float32
+    block_k, widest = (64, 32) if full_precision else (128, 64)  # keeps float32 operands in registers
     splits = _SPLITS if rows <= _FEW_ROWS else 1
     inner = torch.empty((splits, rows, width), dtype=torch.float32, device=hidden.device)
-    block_m = max(16, min(64, triton.next_power_of_2(rows)))
+    block_m = max(16, min(widest, triton.next_power_of_2(rows)))
     _inner_kernel[(triton.cdiv(width, _BLOCK_N), triton.cdiv(rows, block_m), splits)](
         hidden,
         w1,
@@ -101,11 +104,11 @@ def router_mlp_triton(
         width,
         hidden.stride(0),
         w1.stride(0),
-        split_size=triton.cdiv(triton.cdiv(in_size, splits), _BLOCK_K) * _BLOCK_K,
+        split_size=triton.cdiv(triton.cdiv(in_size, splits), block_k) * block_k,
         BLOCK_M=block_m,
         BLOCK_N=_BLOCK_N,
-        BLOCK_K=_BLOCK_K,
-        FULL_PRECISION=hidden.dtype != w1.dtype or w1.dtype == torch.float32,
+        BLOCK_K=block_k,
+        FULL_PRECISION=full_precision,
     )
     _score_kernel[(rows,)](
         inner, b1, w2, b2, scores, rows, width, SPLITS=splits, BLOCK=_WIDTH_CHUNK, num_warps=4

@@ -19,8 +19,8 @@ from safetensors.torch import load_file
 from torch.nn import functional as F
 from transformers import AutoModelForCausalLM
 
+from best_first import best_first
 from engine import tiny
-from whiflash_sglang.drafters.best_first import best_first
 
 
 class Reference:

@@ -2,7 +2,8 @@
 
 ``TRITON_INTERPRET=1`` works only if set before Triton is first imported, and child
 processes inherit it. Instead, each test swaps the compiled functions of Triton's
-library and of this package for interpreted ones, and puts everything back.
+library and of this package for interpreted ones, and puts everything back. Outputs
+start as garbage: ``torch.empty`` gives NaN, or an integer type's largest value.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+import torch
 import triton
 import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
@@ -26,6 +28,14 @@ _PATCHED_CLASSES = (tl.tensor, tl.dtype, tl.core.tensor_descriptor_base)
 def _interpreted_kernels() -> Iterator[None]:
     with interpreted():
         yield
+
+
+@pytest.fixture(autouse=True)
+def _garbage_in_new_tensors() -> Iterator[None]:
+    torch.set_deterministic_debug_mode("warn")
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    yield
+    torch.set_deterministic_debug_mode("default")
 
 
 @contextmanager

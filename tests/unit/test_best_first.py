@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whiflash_sglang.drafters.best_first import best_first
+from best_first import best_first
 
 levels = st.lists(
     st.lists(st.sampled_from([-0.25, -0.5, -1.0, -1.5, -3.0]), min_size=6, max_size=6).map(

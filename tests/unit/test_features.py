@@ -1,9 +1,11 @@
 """One capture serves both drafters: each gets its own layers, in its own order."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from whiflash_sglang.features import FeatureColumns, TargetTap, row_entropy, union_of
+from whiflash_sglang.features import FeatureColumns, TargetTap, union_of
 
 HIDDEN = 4
 
@@ -26,9 +28,17 @@ def test_each_drafter_reads_its_own_layers_in_its_own_order(mine, theirs):
         assert torch.equal(picked, torch.cat([by_layer[layer] for layer in layers], dim=-1))
 
 
-def test_entropy_is_in_nats():
-    logits = torch.tensor([[0.0, 0.0, 0.0, 0.0], [100.0, 0.0, 0.0, 0.0]])
-    torch.testing.assert_close(row_entropy(logits), torch.tensor([4.0, 1.0]).log(), atol=1e-5, rtol=0)
+def test_the_tap_keeps_entropy_in_nats_and_the_best_tokens_probability():
+    class Processor(torch.nn.Module):
+        def forward(self, logits):
+            return SimpleNamespace(next_token_logits=logits)
+
+    processor = Processor()
+    tap = TargetTap(processor, hidden=None, entropy=torch.empty(3), top1=torch.empty(3))
+    processor(torch.tensor([[0.0, 0.0, 0.0, 0.0], [100.0, 0.0, 0.0, 0.0]]))
+    rows = torch.tensor([0, 1])
+    torch.testing.assert_close(tap.entropy(rows), torch.tensor([4.0, 1.0]).log(), atol=1e-5, rtol=0)
+    torch.testing.assert_close(tap.top1(rows), torch.tensor([0.25, 1.0]))
 
 
 def test_a_forward_larger_than_the_taps_buffer_says_both_sizes():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from whiflash_kernels.accept_gather import pending_put, pending_take
+
 _ROWS_KEPT = 64
 
 
@@ -49,16 +51,12 @@ class PendingRows:
             features: [n, rows, feature_size]; rows at most ``bound``.
             next_tokens: int64 [n, rows], the token after each row.
         """
-        positions = first.to(torch.int64)[:, None] + torch.arange(features.shape[1], device=first.device)
-        at = slots[:, None], positions % self.bound
-        self._features[at] = features
-        self._next_tokens[at] = next_tokens
-        self._positions[at] = positions
+        buffers = self._features, self._next_tokens, self._positions
+        pending_put(*buffers, slots.to(torch.int64), first.to(torch.int64), features, next_tokens)
 
     def take(self, slots: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Features [n, feature_size] and next tokens int64 [n] at positions int64 [n] of slots int64 [n]."""
-        at = slots, positions % self.bound
-        return self._features[at], self._next_tokens[at]
+        return pending_take(self._features, self._next_tokens, slots, positions)
 
     def holds(self, slots: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Whether the row of each position is still there, bool [n]."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
-from whiflash_sglang.drafters.best_first import best_first
+from whiflash_kernels.ddtree_build import best_first
 from whiflash_sglang.drafters.configs import DFlashShape
 from whiflash_sglang.drafters.dflash import DFlashDrafter
 from whiflash_sglang.drafters.tree import tree_verify_input
@@ -33,10 +31,6 @@ class DDTreeDrafter(DFlashDrafter):
         """See :class:`~whiflash_sglang.drafters.base.Drafter`."""
         hidden = self._drafted_hidden(batch)[:, : self.depth]
         ids, log_probs = self._vocabulary.top_log_probs(hidden.flatten(0, 1), self._budget)
-        ids = ids.view(len(hidden), self.depth, -1)
-        trees = [best_first(rows, self._budget) for rows in log_probs.view(ids.shape).tolist()]
-        at = torch.tensor([[(node.depth - 1, node.rank) for node in tree] for tree in trees])
-        depths, ranks = at.to(ids.device).unbind(-1)
-        tokens = ids[torch.arange(len(ids), device=ids.device)[:, None], depths, ranks]
-        parents = [[node.parent for node in tree] for tree in trees]
-        return tree_verify_input(batch, tokens, parents, self.depth, self._target_worker)
+        shape = len(hidden), self.depth, ids.shape[-1]
+        tree = best_first(log_probs.view(shape), ids.view(shape), self._budget)
+        return tree_verify_input(batch, tree.tokens, tree.parents.tolist(), self.depth, self._target_worker)

@@ -80,10 +80,9 @@ class DFlashDrafter:
         model, slots = self.runner.model, rows.slots(self.runner)
         context = model.project_target_hidden(self._columns(rows.features))
         for layer in model.layers:
-            attention = layer.self_attn
-            k, v = attention.kv_proj_only(model.prepare_context_hidden_for_kv(layer, context))
-            k = attention.apply_k_rope(rows.positions, attention.apply_k_norm(k))
-            write_kv(self.runner, attention, slots, k, v)
+            hidden = model.prepare_context_hidden_for_kv(layer, context)
+            kv = torch.cat(layer.self_attn.kv_proj_only(hidden), dim=-1)
+            write_kv(self.runner, layer.self_attn, kv, rows.positions, slots)
 
     def begin(self, batch: Any, last: ContextRows) -> None:
         """A block starts from the bonus token and the context; nothing to do."""

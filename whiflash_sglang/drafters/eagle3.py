@@ -16,7 +16,7 @@ from sglang.srt.speculative.eagle_worker_common import prepare_for_draft_extend
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker
 from sglang.srt.speculative.spec_utils import draft_tp_context, fast_topk, renorm_draft_probs
 
-from whiflash_sglang.drafters.context_kv import project_kv, rotate_k, write_kv
+from whiflash_sglang.drafters.context_kv import project_kv, write_kv
 from whiflash_sglang.features import FeatureColumns
 from whiflash_sglang.rounds import ContextRows, window_plan
 
@@ -68,12 +68,10 @@ class Eagle3Drafter:
         with draft_tp_context(self.worker.parallel_layout):
             model = self.runner.model.model
             layer = model.layers[0]
-            attention = layer.self_attn
             embeds = layer.input_layernorm(model.embed_tokens(rows.next_tokens))
             fused = layer.hidden_norm(self._fuse(model, self._columns(rows.features)))
-            k, v = project_kv(attention, torch.cat([embeds, fused], dim=-1))
-            k = rotate_k(attention, rows.positions, k)
-            write_kv(self.runner, attention, rows.slots(self.runner), k, v)
+            kv = project_kv(layer.self_attn, torch.cat([embeds, fused], dim=-1))
+            write_kv(self.runner, layer.self_attn, kv, rows.positions, rows.slots(self.runner))
 
     def begin(self, batch: Any, last: ContextRows) -> None:
         """See :class:`~whiflash_sglang.drafters.base.Drafter`; fills ``batch.spec_info``, the state."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
-from torch.nn import functional
 
+from whiflash_kernels.router_mlp import router_mlp
 from whiflash_sglang.routing.base import DFLASH, EAGLE3, RoundSignals, Router
 from whiflash_sglang.routing.checkpoint import RouterCheckpoint
 
@@ -32,8 +32,7 @@ class NeuralRouter(Router):
 
     def delta(self, hidden: torch.Tensor) -> torch.Tensor:
         """dAL float32 [requests] for final hidden states [requests, hidden_size]."""
-        inner = functional.gelu(functional.linear(hidden.float(), self._w1, self._b1))
-        return functional.linear(inner, self._w2, self._b2).squeeze(-1)
+        return router_mlp(hidden, self._w1, self._b1, self._w2, self._b2)
 
     def score(self, signals: RoundSignals) -> torch.Tensor:
         """See :meth:`Router.score`."""

@@ -1,4 +1,4 @@
-"""DDTree's search: the most probable prefixes of a block, its positions taken as independent.
+"""DDTree's search once more, independently: a block's most probable prefixes, its positions taken as independent.
 
 A node of depth d stands for a prefix of d tokens; its log-probability is the sum
 of its tokens' at their positions. The search pops nodes from the most probable
@@ -6,7 +6,7 @@ on. A popped node makes its next sibling (same parent, next rank) and its first
 child (next depth, rank 0) available, so with a heap a budget of B nodes costs
 O(B log B), and the B nodes popped are the B most probable of all.
 
-Source: DDTree, as described in the WhiFlash model cards; plain Python, for any device.
+Source: DDTree, as described in the WhiFlash model cards.
 """
 
 from __future__ import annotations
