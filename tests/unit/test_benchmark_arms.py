@@ -1,6 +1,7 @@
 """--compare and the threshold list: which arms are started, under which names, and what is refused."""
 
 import argparse
+from multiprocessing import Pipe
 
 import pytest
 
@@ -141,8 +142,13 @@ def test_on_a_cpu_two_arms_start_at_a_time(monkeypatch, device, most):
     class FakeProcess:
         def __init__(self, arm, log):
             self.arm = arm
+            self.ends = Pipe()
+            self.ends[0].send("ready")
             starting.add(arm.name)
             seen.append(len(starting))
+
+        def fileno(self):
+            return self.ends[1].fileno()
 
         def wait_until_ready(self):
             starting.discard(self.arm.name)
@@ -156,3 +162,27 @@ def test_on_a_cpu_two_arms_start_at_a_time(monkeypatch, device, most):
         assert [process.arm.name for process in processes] == ["0", "1", "2", "3", "4"]
         assert not starting
     assert max(seen) == most
+
+
+def test_an_arm_that_refuses_its_arguments_ends_the_start_while_others_still_load(monkeypatch):
+    class FakeProcess:
+        def __init__(self, arm, log):
+            self.arm = arm
+            self.ends = Pipe()
+            if arm.name == "refuses":
+                self.ends[0].send("refused")
+
+        def fileno(self):
+            return self.ends[1].fileno()
+
+        def wait_until_ready(self):
+            assert self.arm.name == "refuses", "waited for an arm that loads for ever"
+            raise ValueError("--flag is bad")
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(benchmark_run, "ArmProcess", FakeProcess)
+    wanted = [Arm("loads for ever", {"device": "cpu"}), Arm("refuses", {"device": "cpu"})]
+    with pytest.raises(ValueError, match="--flag is bad"), benchmark_run.started(wanted, None):
+        pass

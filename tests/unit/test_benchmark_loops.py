@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from unit.rounds import a_round
 from whiflash_sglang.bench.answers import Answer
 from whiflash_sglang.bench.loops import loop_start
 from whiflash_sglang.bench.summary import mean_of_categories, summarize
@@ -44,7 +45,7 @@ def answer(output_ids, rounds):
 
 
 def test_acceptance_before_a_loop_counts_the_rounds_up_to_it():
-    rounds = [["eagle3", 7, 2]] * 5 + [["eagle3", 7, 7]] * 2  # 1 + 5 * 3 tokens, then 2 * 8
+    rounds = [a_round("eagle3", 2)] * 5 + [a_round("eagle3", 7)] * 2  # 1 + 5 * 3 tokens, then 2 * 8
     looping = answer(PHRASE * 4, rounds)
     assert looping.loop_start == 16
     assert looping.acceptance_before_loop.length() == pytest.approx(3)
@@ -53,21 +54,21 @@ def test_acceptance_before_a_loop_counts_the_rounds_up_to_it():
 
 def test_a_round_that_reaches_into_the_loop_counts_up_to_it():
     looping = answer(
-        [*PHRASE, 1, *PHRASE, 2, *PHRASE], [["dflash", 7, 7], ["dflash", 7, 4], ["dflash", 7, 7]]
+        [*PHRASE, 1, *PHRASE, 2, *PHRASE], [a_round("dflash", 7), a_round("dflash", 4), a_round("dflash", 7)]
     )
     assert looping.loop_start == 18
     assert looping.acceptance_before_loop.accepted.total() == 7 + 4 + 4
 
 
 def test_an_answer_without_a_loop_has_one_acceptance_length():
-    straight = answer(range(9), [["dflash", 7, 7]])
+    straight = answer(range(9), [a_round("dflash", 7)])
     assert straight.loop_start is None
     assert straight.acceptance_before_loop == straight.acceptance
 
 
 def test_totals_and_the_mean_of_categories_have_both_acceptance_lengths():
-    looping = answer(PHRASE * 4, [["eagle3", 7, 2]] * 5 + [["eagle3", 7, 7]] * 2)
-    straight = answer(range(9), [["dflash", 7, 7]])
+    looping = answer(PHRASE * 4, [a_round("eagle3", 2)] * 5 + [a_round("eagle3", 7)] * 2)
+    straight = answer(range(9), [a_round("dflash", 7)])
     rows = [summarize([looping], 2.0), summarize([straight], 1.0)]
     assert [row["looped"] for row in rows] == [1, 0]
     assert summarize([looping, straight], 3.0)["acceptance_length_before_loop"] == pytest.approx(1 + 17 / 6)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from unit.rounds import a_round
 from whiflash_sglang.bench import report
 from whiflash_sglang.bench.answers import Answer, ArmRun
 from whiflash_sglang.bench.lossless import check_arms
@@ -17,7 +18,7 @@ def run(name):
     for number, category in enumerate(("agentic", "coding", "math", "summarization")):
         for half in (1, 2):
             answer = Answer(f"{category}-{half}", category, [1], output_ids=[5, 6, 7, 8])
-            rounds = [[name.partition(":")[2], 7, 1], ["plain", 0, 0]]
+            rounds = [a_round(name.partition(":")[2], 1, verify=0.1), a_round("plain", drafted=0, verify=0.1)]
             answer.count(rounds if ":" in name else (), 4)
             made.add(category, half + number, [answer])
     return made

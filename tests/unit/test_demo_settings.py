@@ -19,16 +19,25 @@ SGLANGS = {
 }
 
 
-def test_every_setting_is_a_flag():
+PAIRS = {"df-e3": None, "ddt-e3": 32}
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_every_setting_is_a_flag(pair):
     parser = argparse.ArgumentParser()
     add_flags(parser)
     ours = {option.removeprefix("--") for action in parser._actions for option in action.option_strings}
-    assert set(demo_settings()) <= ours | SGLANGS
+    assert set(demo_settings(pair)) <= ours | SGLANGS
 
 
-def test_the_router_loads_with_a_threshold_of_its_own():
-    path = demo_settings()["whiflash-neural-router-path"]
-    router = load_router(path, pair="df-e3", tree_budget=None, hidden_size=HIDDEN)
+def test_df_e3_is_the_pair_of_the_demo():
+    assert demo_settings() == demo_settings("df-e3")
+
+
+@pytest.mark.parametrize(("pair", "budget"), PAIRS.items())
+def test_the_router_loads_with_a_threshold_of_its_own(pair, budget):
+    path = demo_settings(pair)["whiflash-neural-router-path"]
+    router = load_router(path, pair=pair, tree_budget=budget, hidden_size=HIDDEN)
     assert router.positive == "eagle3"
     assert "threshold" in router.config
     assert threshold_of(router, None) == router.config["threshold"]
@@ -41,7 +50,7 @@ def test_draft_ids_are_distinct_target_ids():
     assert weights["t2d"].nonzero().squeeze(-1).tolist() == sorted(ids.tolist())
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "dflash", "router-df-e3"])
+@pytest.mark.parametrize("kind", ["eagle3", "dflash", "router-df-e3", "router-ddt-e3-b32"])
 def test_every_checkpoint_has_a_card_that_names_no_path(kind):
     card = (FOLDER / kind / "README.md").read_text()
     assert "license: apache-2.0" in card

@@ -2,9 +2,14 @@
 
 import pytest
 
+from unit.rounds import a_round
 from whiflash_sglang.metrics import Acceptance
 
-ROUNDS = [["eagle3", 7, 2], ["dflash", 7, 0], ["dflash", 7, 4]]  # emits 3 + 1 + 5 tokens after the prompt's
+ROUNDS = [
+    a_round("eagle3", 2),
+    a_round("dflash", 0),
+    a_round("dflash", 4),
+]  # emits 3 + 1 + 5 tokens after the prompt's
 
 
 def test_acceptance_length_is_one_plus_accepted_drafts_per_round():
@@ -30,7 +35,7 @@ def test_without_rounds_there_is_no_acceptance_length():
 
 def test_sums_keep_drafters_that_accepted_nothing():
     total = Acceptance()
-    total += Acceptance.of_request([["eagle3", 7, 0]], 2)
-    total += Acceptance.of_request([["dflash", 7, 3]], 5)
+    total += Acceptance.of_request([a_round("eagle3", 0)], 2)
+    total += Acceptance.of_request([a_round("dflash", 3)], 5)
     assert dict(total.accepted) == {"eagle3": 0, "dflash": 3}
     assert total.length("eagle3") == 1.0

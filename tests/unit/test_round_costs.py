@@ -2,14 +2,8 @@
 
 import pytest
 
-from whiflash_sglang.clock import PARTS
-from whiflash_sglang.metrics import Round
+from unit.rounds import a_round
 from whiflash_sglang.round_costs import RoundCosts
-
-
-def a_round(drafter, caught_up=1, released=0, **seconds):
-    parts = [seconds.get(part, 0.0) for part in PARTS]
-    return list(Round(drafter, 7, 0, 1, caught_up, released, parts))
 
 
 def test_shares_sum_to_one_and_count_idle_catch_up_as_catch_up():

@@ -32,7 +32,7 @@ RATIO = (
 )
 SWITCHING = (
     "switching: the part of catch-up that a run which never switches would not pay, over the rounds' time; routing "
-    "is not in it (whiflash_sglang/round_costs.py)"
+    "is not in it (whiflash_sglang/round_costs.py); the last column counts switches"
 )
 BETTER_DRAFTER = (
     "the better drafter is the faster one on these prompts, per column; the interval leaves out that choice"

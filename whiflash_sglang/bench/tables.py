@@ -36,13 +36,19 @@ def time_table(runs: Sequence[ArmRun]) -> Table | None:
     if not rows:
         return None
     parts = list(next(iter(rows.values()))["time_share"])
-    heads = ["ms per\nround", *(part.replace("_", "-") for part in parts), "switching", "switches\nper 100"]
-    table = _table("share of a round's time", ["arm", *heads])
+    heads = [
+        "ms",
+        *(part.replace("_", "-\n").replace("routing", "route") for part in parts),
+        "switch-\ning",
+        "/ 100\nrounds",
+    ]
+    table = _table("a round's time in ms, and its shares in %", ["arm", *heads])
     for name, row in rows.items():
         shares = [*row["time_share"].values(), row["switching"]]
         per_round = 1000 * row["round_seconds"] / row["rounds"]
         switches = 100 * row["switches"] / row["rounds"]
-        table.add_row(name, f"{per_round:.1f}", *(f"{share:.1%}" for share in shares), f"{switches:.1f}")
+        cells = [f"{per_round:.1f}", *(f"{100 * share:.1f}" for share in shares), f"{switches:.1f}"]
+        table.add_row(name.removeprefix("whiflash:"), *cells)
     return table
 
 
