@@ -5,6 +5,7 @@ import pytest
 from engine import lab as labs
 from engine.lab import assert_plain_text
 from engine.reference import assert_drafts_are_the_references
+from whiflash_sglang.metrics import META_KEY, Round
 
 BUDGET = 12
 
@@ -36,10 +37,10 @@ def test_every_accept_count_up_to_the_depth_occurs(lab, prompts, truth):
     lab.rounds()
     lab.steer("D", truth, 0.15)
     results = lab.generate(prompts, max_new_tokens=60)
-    rounds = [r for result in results for r in result["meta_info"]["whiflash_rounds"]]
-    assert {drafted for _, drafted, _ in rounds} == {BUDGET}
+    rounds = [Round(*r) for result in results for r in result["meta_info"][META_KEY]]
+    assert {r.drafted for r in rounds} == {BUDGET}
     depths = {max(entry["depths"]) for entry in lab.rounds()}
-    assert {accepted for _, _, accepted in rounds} >= set(range(max(depths)))
+    assert {r.accepted for r in rounds} >= set(range(max(depths)))
 
 
 def test_nothing_leaks(lab):

@@ -119,7 +119,7 @@ def test_the_rounds_of_a_request_are_in_its_meta_info(base):
         base + "/generate", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
     meta = json.load(urllib.request.urlopen(request))["meta_info"]
-    rounds = meta[META_KEY]
-    assert {drafter for drafter, _, _ in rounds} <= {"eagle3", "dflash"}
-    assert {drafted for _, drafted, _ in rounds} <= {11, 7}  # nodes of the tree, tokens of the block
-    assert 1 + sum(accepted + 1 for _, _, accepted in rounds) >= meta["completion_tokens"]
+    rounds = [Round(*r) for r in meta[META_KEY]]
+    assert {r.drafter for r in rounds} <= {"eagle3", "dflash"}
+    assert {r.drafted for r in rounds} <= {11, 7}  # nodes of the tree, tokens of the block
+    assert 1 + sum(r.accepted + 1 for r in rounds) >= meta["completion_tokens"]
