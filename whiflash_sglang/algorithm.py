@@ -85,7 +85,7 @@ class WhiflashAlgorithm(CustomSpecAlgo):
         tree = args.speculative_num_steps * args.speculative_eagle_topk
         config = config_of(server_args)
         block = read_drafts(args, config).dflash.block_size
-        return max(tree, args.speculative_num_draft_tokens, block, 1 + (config.ddtree_tree_budget or 0))
+        return max(tree, args.speculative_num_draft_tokens, block, 1 + max(config.tree_budgets, default=0))
 
     def handle_server_args(self, server_args: Any) -> None:
         """Set what SGLang sets for its own algorithms, and check both drafts' configs.
@@ -181,6 +181,7 @@ def check_checkpoints(config: WhiflashConfig, drafts: Drafts) -> None:
             config.neural_router_path,
             pair=config.drafters,
             tree_budget=config.ddtree_tree_budget,
+            any_budget=config.takes_any_budget,
             hidden_size=drafts.target.hidden_size,
         )
 

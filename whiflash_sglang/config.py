@@ -10,10 +10,21 @@ from typing import Any
 PAIRS = ("df-e3", "ddt-e3")
 ROUTERS = ("neural", "entropy", "dflash", "ddtree", "eagle3", "alternate", "random")
 MAX_TREE_BUDGET = 512
+AUTO = "auto"
+AUTO_LADDER = (8, 16, 32, 64, 128)  # the budgets that "auto" chooses from
 VERIFY_KERNELS = ("sglang", "triton")
 
 # EAGLE-3's tree in the published runs: steps, top-k, verify tokens with the root.
 DEFAULT_EAGLE_TREE = (8, 10, 60)
+
+
+def tree_budget(text: str) -> int | str:
+    """A value of ``--ddtree-tree-budget``.
+
+    Raises:
+        ValueError: neither a whole number nor ``auto``.
+    """
+    return AUTO if text == AUTO else int(text)
 
 
 def _option(flag: str, help: str, default: Any = None, **argparse_options: Any) -> Any:
@@ -62,12 +73,25 @@ class WhiflashConfig:
         type=float,
     )
     router_seed: int = _option("--whiflash-router-seed", "Seed of the random router.", 0, type=int)
-    ddtree_tree_budget: int | None = _option(
+    ddtree_tree_budget: int | str | None = _option(
         "--ddtree-tree-budget",
-        "Draft nodes of a DDTree, without the root. Belongs to ddt-e3.",
-        type=int,
+        f"Draft nodes of a DDTree, without the root, or {AUTO!r}: each round the one of "
+        f"{', '.join(map(str, AUTO_LADDER))} that pays best on this machine. Belongs to ddt-e3.",
+        type=tree_budget,
+        metavar=f"NODES|{AUTO}",
     )
-
+    allow_budget_mismatch: bool = _option(
+        "--whiflash-allow-budget-mismatch",
+        "Take a neural router that was trained for another tree budget.",
+        False,
+        action="store_true",
+    )
+    calibration: str | None = _option(
+        "--whiflash-calibration",
+        f"File with the cost of a verify row, for --ddtree-tree-budget {AUTO}: read if it exists, and kept up to "
+        "date. Default: one per target, device and dtype in the cache folder.",
+        metavar="PATH",
+    )
     verify_kernels: str = _option(
         "--whiflash-verify-kernels",
         "Who walks the verified tree: SGLang's ops, or this package's Triton kernels (for comparison; the "
@@ -146,10 +170,29 @@ class WhiflashConfig:
                 f"--ddtree-tree-budget is {budget}, but --whiflash-drafters is "
                 f"{self.drafters!r}: only ddt-e3 has a tree budget"
             )
-        if self.drafters == "ddt-e3" and (budget is None or not 1 <= budget <= MAX_TREE_BUDGET):
+        whole = isinstance(budget, int) and 1 <= budget <= MAX_TREE_BUDGET
+        if self.drafters == "ddt-e3" and budget != AUTO and not whole:
             raise ValueError(
-                f"--whiflash-drafters ddt-e3 needs --ddtree-tree-budget of 1 to {MAX_TREE_BUDGET}; it is {budget}"
+                f"--whiflash-drafters ddt-e3 needs --ddtree-tree-budget of 1 to {MAX_TREE_BUDGET}, or {AUTO!r}; "
+                f"it is {budget!r}"
             )
+        if self.calibration is not None and budget != AUTO:
+            raise ValueError(
+                f"--whiflash-calibration is {self.calibration!r}, but --ddtree-tree-budget is {budget!r}: "
+                f"only {AUTO!r} calibrates"
+            )
+
+    @property
+    def takes_any_budget(self) -> bool:
+        """Whether a router trained for another tree budget will do; where the budget adapts, none is the run's."""
+        return self.allow_budget_mismatch or self.ddtree_tree_budget == AUTO
+
+    @property
+    def tree_budgets(self) -> tuple[int, ...]:
+        """The budgets a DDTree may have, ascending; none without DDTree."""
+        if self.ddtree_tree_budget is None:
+            return ()
+        return AUTO_LADDER if self.ddtree_tree_budget == AUTO else (int(self.ddtree_tree_budget),)
 
 
 def flag_of(name: str) -> str:

@@ -11,12 +11,14 @@ from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker
 from sglang.srt.speculative.spec_utils import draft_pp_context, draft_tp_context
 
 from whiflash_sglang.algorithm import config_of
-from whiflash_sglang.config import WhiflashConfig
+from whiflash_sglang.config import AUTO, WhiflashConfig
 from whiflash_sglang.drafters.configs import Drafts, read_drafts
 from whiflash_sglang.drafters.ddtree import DDTreeDrafter
 from whiflash_sglang.drafters.dflash import DFlashDrafter
 from whiflash_sglang.drafters.eagle3 import Eagle3Drafter
+from whiflash_sglang.drafters.tree_budget import AdaptiveBudget, FixedBudget, TreeBudget
 from whiflash_sglang.features import FeatureColumns
+from whiflash_sglang.pace import Pace, calibration_file
 from whiflash_sglang.vocabulary import TargetVocabulary
 
 
@@ -27,10 +29,11 @@ class Loaded(NamedTuple):
     drafts: Drafts
     eagle3: Eagle3Drafter
     dflash: DFlashDrafter
+    pace: Pace | None  # where the tree's budget adapts
 
 
 def load_drafters(server_args: Any, gpu_id: int, nccl_port: int, target_worker: Any) -> Loaded:
-    """Load the EAGLE-3 and the DFlash draft (as DDTree where there is a budget) beside a loaded target.
+    """Load the EAGLE-3 and the DFlash draft (as DDTree in that pair) beside a loaded target.
 
     Both were checked when the arguments were read.
     """
@@ -46,9 +49,22 @@ def load_drafters(server_args: Any, gpu_id: int, nccl_port: int, target_worker: 
     dflash_columns = FeatureColumns(dflash.target_layer_ids, union, hidden_size)
     vocabulary = TargetVocabulary(target_worker.model_runner.model)
     parts = dflash_worker, target_worker, dflash, dflash_columns, vocabulary
-    budget = config.ddtree_tree_budget
-    block = DFlashDrafter(*parts) if budget is None else DDTreeDrafter(*parts, budget=budget)
-    return Loaded(config, drafts, Eagle3Drafter(eagle_worker, target_worker, eagle_columns), block)
+    pace = _pace(config, target_worker.model_runner)
+    block = (
+        DDTreeDrafter(*parts, budget=_budget(config, pace)) if config.tree_budgets else DFlashDrafter(*parts)
+    )
+    return Loaded(config, drafts, Eagle3Drafter(eagle_worker, target_worker, eagle_columns), block, pace)
+
+
+def _pace(config: WhiflashConfig, runner: Any) -> Pace | None:
+    if config.ddtree_tree_budget != AUTO:
+        return None
+    file = calibration_file(config.calibration, runner) if runner.tp_rank == 0 else None
+    return Pace(DDTreeDrafter.name, file)
+
+
+def _budget(config: WhiflashConfig, pace: Pace | None) -> TreeBudget:
+    return FixedBudget(config.tree_budgets[0]) if pace is None else AdaptiveBudget(config.tree_budgets, pace)
 
 
 def _dflash_worker(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from sglang.srt.runtime_context import get_parallel, get_schedule
+from sglang.srt.runtime_context import get_schedule
 
 from whiflash_sglang.features import TargetTap
+from whiflash_sglang.ranks import broadcast
 from whiflash_sglang.routing import RoundSignals
 from whiflash_sglang.state import RouterScores
 from whiflash_sglang.vocabulary import logits_processor_of
@@ -40,10 +41,7 @@ class Signals:
     def live(self, batch: Any) -> torch.Tensor:
         """Scores float32 [requests] of the live batch; rank 0's, so that all ranks pick alike."""
         scores = self.scores.read(batch.req_pool_indices)
-        group = get_parallel().tp_group
-        if self.router.reads_target and group.world_size > 1:
-            group.broadcast(scores, src=0)
-        return scores
+        return broadcast(scores) if self.router.reads_target else scores
 
     def score_prompts(self, batch: Any) -> None:
         """Score every request at the last row of its chunk; a later chunk overwrites."""

@@ -16,16 +16,9 @@ from sglang.srt.model_executor.cuda_graph_config import Backend, Phase, check_cu
 from sglang.srt.model_executor.runner import DecodeCudaGraphRunner
 from sglang.srt.runtime_context import get_spec
 
+from whiflash_sglang.drafters.base import VerifyShape
+
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class VerifyShape:
-    """What a verify backend is built for."""
-
-    width: int
-    topk: int
-    depth: int
 
 
 @dataclass
@@ -35,7 +28,9 @@ class _Runtime:
 
 
 class VerifyRuntimes:
-    """The target's runtimes by verify shape; exactly one is active."""
+    """The target's runtimes by verify shape; exactly one, that of shape ``active``, is the target's."""
+
+    active: VerifyShape
 
     def __init__(self, target_runner: Any) -> None:
         self._runner = target_runner
@@ -45,6 +40,7 @@ class VerifyRuntimes:
     def adopt(self, shape: VerifyShape) -> None:
         """Take over the runtime that SGLang built itself, for the process-wide shape."""
         self._by_shape[shape] = _Runtime(self._runner.attn_backend, self._runner.decode_cuda_graph_runner)
+        self.active = shape
 
     def build(self, shape: VerifyShape) -> None:
         """Build the runtime of another shape, with SGLang's own constructors."""
@@ -69,6 +65,7 @@ class VerifyRuntimes:
         runtime = self._by_shape[shape]
         self._runner.attn_backend = runtime.attn_backend
         self._runner.decode_cuda_graph_runner = runtime.graph_runner
+        self.active = shape
 
     def count(self, ran_graph: bool) -> None:
         """Note whether a round replayed a graph; the first that did not, where one exists, is logged."""

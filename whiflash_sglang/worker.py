@@ -27,14 +27,14 @@ from whiflash_sglang.catch_up.ledger import Ledger
 from whiflash_sglang.catch_up.memory import log_memory
 from whiflash_sglang.catch_up.pending import PendingRows, rows_kept
 from whiflash_sglang.clock import CATCH_UP, COMMIT, DRAFT, IDLE_CATCH_UP, OTHER, ROUTING, VERIFY, Laps
-from whiflash_sglang.drafters.base import Drafter
+from whiflash_sglang.drafters.base import Drafter, VerifyShape
 from whiflash_sglang.drafters.plain import PlainDrafter
 from whiflash_sglang.loading import load_drafters
 from whiflash_sglang.metrics import META_KEY, RoundInfo
 from whiflash_sglang.rounds import prompt_rows
 from whiflash_sglang.routing import DFLASH, EAGLE3, build_router
 from whiflash_sglang.signals import Signals
-from whiflash_sglang.verify import VerifyRuntimes, VerifyShape
+from whiflash_sglang.verify import VerifyRuntimes
 
 
 class WhiflashWorker(BaseSpecWorker):
@@ -44,7 +44,7 @@ class WhiflashWorker(BaseSpecWorker):
         super().__init__()
         self._target_worker = target_worker
         self.device = target_worker.device
-        config, drafts, self.eagle3, self.dflash = load_drafters(
+        config, drafts, self.eagle3, self.dflash, self._pace = load_drafters(
             server_args, gpu_id, nccl_port, target_worker
         )
         self.plain = PlainDrafter(target_worker)
@@ -57,7 +57,7 @@ class WhiflashWorker(BaseSpecWorker):
             hidden_size=runner.model_config.hidden_size,
             device=self.device,
         )
-        self.signals = Signals(self.router, runner, max(d.width for d in self._drafters.values()))
+        self.signals = Signals(self.router, runner, max(shape.width for shape in self._shapes()))
         self._feature_size = drafts.feature_size
         self._publishes = not resolving_view(server_args).disable_radix_cache
         self._released: dict[int, tuple[int, Laps]] = {}  # by request slot, until its last round is reported
@@ -143,9 +143,9 @@ class WhiflashWorker(BaseSpecWorker):
         """Capture the drafts' graphs, and build the target's runtime of every width."""
         for drafter in self._drafters.values():
             drafter.init_cuda_graphs()
-        self.runtimes.adopt(_verify_shape(self.eagle3))
-        self.runtimes.build(_verify_shape(self.dflash))
-        self.runtimes.build(_verify_shape(self.plain))
+        self.runtimes.adopt(self.eagle3.shapes[-1])
+        for shape in (*self._shapes(), *self.plain.shapes):
+            self.runtimes.build(shape)
 
     def forward_batch_generation(
         self,
@@ -165,9 +165,12 @@ class WhiflashWorker(BaseSpecWorker):
             return self._prefill(batch, on_publish)
         return self._round(batch, on_publish, grammar_barrier)
 
+    def _shapes(self) -> list[VerifyShape]:
+        return [shape for drafter in self._drafters.values() for shape in drafter.shapes]
+
     def _open_ledger(self, slots: int) -> Ledger:
         runner = self._target_worker.model_runner
-        widest = 1 + max(drafter.depth for drafter in self._drafters.values())
+        widest = 1 + max(shape.depth for shape in self._shapes())
         shape = slots, rows_kept(widest), self._feature_size
         pending = PendingRows(*shape, dtype=runner.model_config.dtype, device=self.device)
         taking_part = [self._drafters[name] for name in self._drafters if name in self.router.drafters]
@@ -213,7 +216,6 @@ class WhiflashWorker(BaseSpecWorker):
         caught_up = self._catch_up(batch, drafter, laps)
         batch.spec_info = self._draft(batch, drafter)
         laps.end(DRAFT)
-        self.runtimes.activate(_verify_shape(drafter))
         result = self._verify(batch, drafter, grammar_barrier)
         laps.end(VERIFY)
         if on_publish is not None:
@@ -221,9 +223,19 @@ class WhiflashWorker(BaseSpecWorker):
         laps.end(OTHER)
         self.signals.score_rounds(batch, result)
         laps.end(ROUTING)
-        self._commit(batch, result, drafter)
+        self._commit(batch, result)
         laps.end(COMMIT)
-        info = RoundInfo(drafter, batch, result, caught_up, laps, self._released)
+        info = RoundInfo(
+            drafter.name,
+            self.runtimes.active.width - 1,
+            batch,
+            result,
+            caught_up,
+            laps,
+            self._released,
+            expected=drafter.expected,
+            on_known=None if self._pace is None else self._pace.observe,
+        )
         result.logits_output.customized_info = {META_KEY: info}
         return result
 
@@ -242,8 +254,8 @@ class WhiflashWorker(BaseSpecWorker):
         return rows
 
     def _draft(self, batch: Any, drafter: Any) -> Any:
-        """The tree to verify, an ``EagleVerifyInput``."""
-        return drafter.draft(batch)
+        """The tree to verify, an ``EagleVerifyInput``; its shape's runtime becomes the target's."""
+        return drafter.draft(batch, self.runtimes.activate)
 
     def _verify(self, batch: Any, drafter: Any, grammar_barrier: Any) -> Any:
         result = run_eagle_verify(
@@ -253,8 +265,8 @@ class WhiflashWorker(BaseSpecWorker):
             token_to_kv_pool_allocator=self.token_to_kv_pool_allocator,
             plan_stream=self.plan_stream,
             plan_stream_ctx=self.plan_stream_ctx,
-            topk=drafter.topk,
-            num_draft_tokens=drafter.width,
+            topk=self.runtimes.active.topk,
+            num_draft_tokens=self.runtimes.active.width,
             device=self.device,
             metadata_ready_pre_pad=False,
             finalize_tree_path=True,
@@ -263,18 +275,15 @@ class WhiflashWorker(BaseSpecWorker):
         self.runtimes.count(result.can_run_cuda_graph)
         return result
 
-    def _commit(self, batch: Any, result: Any, drafter: Any) -> None:
+    def _commit(self, batch: Any, result: Any) -> None:
         """The accepted path, which the verify moved to the front of each request's rows, becomes pending."""
-        bs, rows = len(batch.reqs), drafter.depth + 1
-        tokens = result.next_token_ids.to(torch.int64).view(bs, drafter.width)
-        features = result.logits_output.hidden_states.view(bs, drafter.width, -1)
+        bs, shape = len(batch.reqs), self.runtimes.active
+        rows = shape.depth + 1
+        tokens = result.next_token_ids.to(torch.int64).view(bs, shape.width)
+        features = result.logits_output.hidden_states.view(bs, shape.width, -1)
         self.ledger.committed(batch, features[:, :rows], tokens[:, :rows])
         self.eagle3.blank(result.next_draft_input)
         result.logits_output.hidden_states = None
-
-
-def _verify_shape(drafter: Any) -> VerifyShape:
-    return VerifyShape(drafter.width, drafter.topk, drafter.depth)
 
 
 def _has_penalties(sampling_info: Any) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from openai import BadRequestError, OpenAI
 
 from whiflash_sglang.demo.target import MODEL_NAME
-from whiflash_sglang.metrics import META_KEY
+from whiflash_sglang.metrics import META_KEY, Round
 
 
 def free_port():

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from engine import random_drafts
-from whiflash_sglang.demo.cache import build_once
+from whiflash_sglang.cache import build_once
 from whiflash_sglang.demo.target import demo_target
 
 VERSION = "v5"

@@ -7,8 +7,14 @@ from whiflash_sglang.metrics import Round
 
 
 def a_round(
-    drafter: str, accepted: int = 0, drafted: int = 7, caught_up: int = 1, released: int = 0, **seconds: float
+    drafter: str,
+    accepted: int = 0,
+    drafted: int = 7,
+    caught_up: int = 1,
+    released: int = 0,
+    expected: float | None = None,
+    **seconds: float,
 ) -> list:
     """One round of a batch of one; ``seconds`` by part, 0 where not given."""
     parts = [seconds.get(part, 0.0) for part in PARTS]
-    return list(Round(drafter, drafted, accepted, 1, caught_up, released, parts))
+    return list(Round(drafter, drafted, accepted, 1, caught_up, released, parts, expected))

@@ -39,3 +39,26 @@ def test_sums_keep_drafters_that_accepted_nothing():
     total += Acceptance.of_request([a_round("dflash", 3)], 5)
     assert dict(total.accepted) == {"eagle3": 0, "dflash": 3}
     assert total.length("eagle3") == 1.0
+
+
+def test_depths_count_the_rounds_that_went_at_least_so_deep():
+    counts = Acceptance.of_request([a_round("dflash", n) for n in (0, 0, 1, 3)], completion_tokens=20)
+    assert counts.by_depth("dflash") == [2 / 4, 1 / 4, 1 / 4]
+
+
+def test_depths_of_rounds_that_accepted_nothing_are_none():
+    assert Acceptance.of_request([a_round("dflash", 0)], completion_tokens=20).by_depth("dflash") == []
+
+
+def test_the_expected_length_is_the_mean_of_what_rounds_promised():
+    rounds = [a_round("ddtree", 1, expected=2.0), a_round("ddtree", 1, expected=3.0), a_round("eagle3", 1)]
+    counts = Acceptance()
+    for part in (rounds[:1], rounds[1:]):
+        counts += Acceptance.of_request(part, completion_tokens=20)
+    assert counts.expected_length("ddtree") == 2.5
+    assert counts.expected_length("eagle3") is None
+
+
+def test_trees_are_counted_by_their_nodes():
+    rounds = [a_round("ddtree", drafted=8), a_round("ddtree", drafted=8), a_round("ddtree", drafted=16)]
+    assert Acceptance.of_request(rounds, completion_tokens=20).trees == {("ddtree", 8): 2, ("ddtree", 16): 1}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from whiflash_sglang.config import ROUTERS
+from whiflash_sglang.config import AUTO, ROUTERS, tree_budget
 
 PLAIN = "plain"
 SGLANG_EAGLE3 = "sglang:eagle3"
@@ -21,7 +21,7 @@ def parse_arm_names(text: str) -> list[str]:
     """Report names of the arms in a comma-separated list, in its order.
 
     ``none`` is ``plain``; a router's name alone is ``whiflash:<router>``; ``ddtree:32`` is
-    DDTree alone with a budget of 32, whatever pair the other arms have.
+    DDTree alone with a budget of 32, whatever pair the other arms have; so is ``ddtree:auto``.
 
     Raises:
         ValueError: a name that is unknown, cannot be run here, or stands there twice.
@@ -35,10 +35,10 @@ def parse_arm_names(text: str) -> list[str]:
     return names
 
 
-def tree_budget_of(name: str) -> int | None:
+def tree_budget_of(name: str) -> int | str | None:
     """N of ``ddtree:N`` or ``whiflash:ddtree:N``: DDTree alone with a budget of its own; None of other names."""
     router, _, budget = name.removeprefix("whiflash:").partition(":")
-    return int(budget) if router == "ddtree" and budget.isdecimal() else None
+    return tree_budget(budget) if router == "ddtree" and (budget == AUTO or budget.isdecimal()) else None
 
 
 def _report_name(written: str) -> str:

@@ -18,7 +18,7 @@ from whiflash_sglang.bench.loops import NGRAM
 from whiflash_sglang.bench.lossless import Lossless
 from whiflash_sglang.bench.statistics import RESAMPLES, Ratio, against_better_drafter
 from whiflash_sglang.bench.summary import by_category, mean_of_categories, totals
-from whiflash_sglang.bench.tables import arm_table, ratio_table, time_table
+from whiflash_sglang.bench.tables import arm_table, ratio_table, time_table, tree_table
 
 ACCEPTANCE_FORMULA = "acceptance length = 1 + accepted drafts / verify rounds (tokens after a stop excluded)"
 BEFORE_LOOP = (
@@ -33,6 +33,10 @@ RATIO = (
 SWITCHING = (
     "switching: the part of catch-up that a run which never switches would not pay, over the rounds' time; routing "
     "is not in it (whiflash_sglang/round_costs.py); the last column counts switches"
+)
+EXPECTED = (
+    "expected: the acceptance length that the drafter's own probabilities promised; nodes: draft tokens verified a "
+    "round, the root not counted"
 )
 BETTER_DRAFTER = (
     "the better drafter is the faster one on these prompts, per column; the interval leaves out that choice"
@@ -51,7 +55,7 @@ def to_json(
     """
     by_arm = {check.arm: check.to_json() for check in checks or ()}
     definitions = {"acceptance_length": ACCEPTANCE_FORMULA, "before_loop": BEFORE_LOOP, "ratio": RATIO}
-    definitions |= {"switching": SWITCHING}
+    definitions |= {"switching": SWITCHING, "expected": EXPECTED}
     return {
         "schema": 1,
         "meta": meta | environment() | definitions,
@@ -91,11 +95,10 @@ def print_tables(
     """On stdout: a table per arm, the ratios, what the figures mean, the lossless verdicts and notes."""
     by_arm = {check.arm: check for check in checks or ()}
     ratio_tables, legend = _ratio_tables(ratios)
-    times = time_table(runs)
-    legend += [SWITCHING] if times else []
-    tables = (
-        [arm_table(run, by_arm.get(run.name)) for run in runs] + ([times] if times else []) + ratio_tables
-    )
+    times, trees = time_table(runs), tree_table(runs)
+    legend += ([SWITCHING] if times else []) + ([EXPECTED] if trees else [])
+    own_tables = [arm_table(run, by_arm.get(run.name)) for run in runs]
+    tables = own_tables + [table for table in (times, trees) if table is not None] + ratio_tables
     console = Console()
     # A narrow or missing terminal gets whole lines too.
     console.width = max(console.width, *(_width(console, table) for table in tables), 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -40,7 +41,10 @@ def summarize(answers: Sequence[Answer], seconds: float) -> dict[str, Any]:
         "switching": costs.switching_share(),
         "rows_caught_up": costs.rows,
         "rows_written_at_release": costs.released_rows,
-        "histogram": _histogram(counts),
+        "histogram": _nested(counts.histogram),
+        "nodes": _nested(counts.trees),
+        "acceptance_by_depth": {d: counts.by_depth(d) for d in counts.rounds},
+        "expected_acceptance_length": {d: counts.expected_length(d) for d in counts.rounds},
     }
 
 
@@ -69,9 +73,9 @@ def mean(values: Iterable[float | None]) -> float | None:
     return sum(present) / len(present) if present else None
 
 
-def _histogram(counts: Acceptance) -> dict[str, dict[str, int]]:
-    """drafter -> accepted drafts -> rounds."""
+def _nested(counts: Counter[tuple[str, int]]) -> dict[str, dict[str, int]]:
+    """drafter -> number (accepted drafts, nodes of a tree) -> rounds."""
     found: dict[str, dict[str, int]] = {}
-    for (drafter, accepted), rounds in sorted(counts.histogram.items()):
-        found.setdefault(drafter, {})[str(accepted)] = rounds
+    for (drafter, number), rounds in sorted(counts.items()):
+        found.setdefault(drafter, {})[str(number)] = rounds
     return found

@@ -52,6 +52,31 @@ def time_table(runs: Sequence[ArmRun]) -> Table | None:
     return table
 
 
+def tree_table(runs: Sequence[ArmRun]) -> Table | None:
+    """A row per arm and drafter: the trees it drafted, and how deep they were accepted."""
+    rows = {(run.name, drafter): totals(run) for run in runs for drafter in totals(run)["rounds_by_drafter"]}
+    depths = max((len(row["acceptance_by_depth"][drafter]) for (_, drafter), row in rows.items()), default=0)
+    if not depths:
+        return None
+    heads = ["nodes", "accept", "ex-\npected", *(f"≥ {depth}" for depth in range(1, depths + 1))]
+    table = _table(
+        "drafted nodes a round, acceptance length, and % of rounds by drafts accepted",
+        ["arm", "drafter", *heads],
+    )
+    for (name, drafter), row in rows.items():
+        by_depth = [f"{100 * share:.0f}" for share in row["acceptance_by_depth"][drafter]]
+        lengths = row["acceptance_length_by_drafter"], row["expected_acceptance_length"]
+        table.add_row(
+            name.removeprefix("whiflash:"),
+            drafter,
+            f"{_mean_number(row['nodes'][drafter]):.1f}",
+            *(_number(length[drafter], ".2f") for length in lengths),
+            *by_depth,
+            *[""] * (depths - len(by_depth)),
+        )
+    return table
+
+
 def ratio_table(title: str, ratios: Sequence[Ratio], name_the_base: bool = False) -> Table:
     """A row per arm, a column per category: ratio, and its interval below."""
     categories = list(dict.fromkeys(ratio.category for ratio in ratios))
@@ -88,6 +113,10 @@ def _averaged_cells(row: dict[str, Any]) -> list[str]:
         _number(row["acceptance_length"], ".2f"),
         _number(row["acceptance_length_before_loop"], ".2f"),
     ]
+
+
+def _mean_number(rounds: dict[str, int]) -> float:
+    return sum(int(number) * count for number, count in rounds.items()) / sum(rounds.values())
 
 
 def _ratio_cell(ratio: Ratio | None, name_the_base: bool) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-from whiflash_sglang.demo.cache import build_once
+from whiflash_sglang.cache import build_once
 
 MODEL_NAME = "SmolLM2-135M-Instruct"
 _GGUF = f"{MODEL_NAME}.Q4_1.gguf"

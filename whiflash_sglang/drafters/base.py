@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+import torch
+
 from whiflash_sglang.rounds import ContextRows
+
+
+@dataclass(frozen=True)
+class VerifyShape:
+    """What a verify's attention backend and graphs are built for.
+
+    Attributes:
+        width: rows per request, the root included.
+        topk: branching factor of the tree; 1 for a chain.
+        depth: longest drafted path, the root excluded.
+    """
+
+    width: int
+    topk: int
+    depth: int
+
+
+Activate = Callable[[VerifyShape], None]
 
 
 class Drafter(Protocol):
@@ -16,10 +38,11 @@ class Drafter(Protocol):
     """
 
     name: str
-    width: int  # verify rows per request, root included
-    topk: int  # branching factor of its trees; 1 for a chain
-    depth: int  # longest drafted path, root excluded
+    shapes: tuple[VerifyShape, ...]  # of all trees it may draft, the widest last
     needs_last_row: bool  # whether a draft starts from the output at the last committed row
+    expected: (
+        torch.Tensor | None
+    )  # float32 [requests], acceptance lengths the last draft promises; None: unknown
 
     @property
     def runner(self) -> Any:
@@ -46,5 +69,10 @@ class Drafter(Protocol):
             last: one row per request; the K/V of all rows before it are written.
         """
 
-    def draft(self, batch: Any) -> Any:
-        """Propose a tree: an ``EagleVerifyInput`` of ``width`` rows per request."""
+    def draft(self, batch: Any, activate: Activate) -> Any:
+        """Propose a tree, an ``EagleVerifyInput``.
+
+        Args:
+            activate: called with the tree's shape before the input is built, since SGLang lays
+                the tree's mask into buffers of the attention backend that will verify it.
+        """

@@ -18,6 +18,7 @@ from sglang.srt.runtime_context import get_spec
 from sglang.srt.speculative.draft_worker_common import make_draft_block_spec_info
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
+from whiflash_sglang.drafters.base import Activate, VerifyShape
 from whiflash_sglang.drafters.chain import chain_verify_input
 from whiflash_sglang.drafters.configs import DFlashShape
 from whiflash_sglang.drafters.context_kv import write_kv
@@ -30,8 +31,8 @@ class DFlashDrafter:
     """Block-diffusion drafter: a chain of ``block_size - 1`` tokens a round."""
 
     name = "dflash"
-    topk = 1
     needs_last_row = False
+    expected: torch.Tensor | None = None
 
     def __init__(
         self,
@@ -47,8 +48,7 @@ class DFlashDrafter:
         self._columns = columns
         self._vocabulary = vocabulary
         self._block = shape.block_size
-        self.width = shape.block_size
-        self.depth = shape.block_size - 1
+        self.shapes = self._shapes()
         self._block_spec_info = make_draft_block_spec_info(
             draft_token_num=shape.block_size, device=target_worker.device
         )
@@ -87,11 +87,15 @@ class DFlashDrafter:
     def begin(self, batch: Any, last: ContextRows) -> None:
         """A block starts from the bonus token and the context; nothing to do."""
 
-    def draft(self, batch: Any) -> Any:
+    def draft(self, batch: Any, activate: Activate) -> Any:
         """See :class:`~whiflash_sglang.drafters.base.Drafter`."""
+        activate(self.shapes[-1])
         drafted = self._drafted_hidden(batch)
         tokens = self._vocabulary.argmax(drafted.flatten(0, 1))
-        return chain_verify_input(batch, tokens.view(len(drafted), self.depth), self._target_worker)
+        return chain_verify_input(batch, tokens.view(len(drafted), self._block - 1), self._target_worker)
+
+    def _shapes(self) -> tuple[VerifyShape, ...]:
+        return (VerifyShape(width=self._block, topk=1, depth=self._block - 1),)
 
     def _drafted_hidden(self, batch: Any) -> torch.Tensor:
         """The draft's hidden states [requests, block - 1, hidden_size] at the masks."""

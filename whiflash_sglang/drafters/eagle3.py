@@ -16,6 +16,7 @@ from sglang.srt.speculative.eagle_worker_common import prepare_for_draft_extend
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker
 from sglang.srt.speculative.spec_utils import draft_tp_context, fast_topk, renorm_draft_probs
 
+from whiflash_sglang.drafters.base import Activate, VerifyShape
 from whiflash_sglang.drafters.context_kv import project_kv, write_kv
 from whiflash_sglang.features import FeatureColumns
 from whiflash_sglang.rounds import ContextRows, window_plan
@@ -24,7 +25,7 @@ _LAST_ROW = 1  # rows per request of the extend that a draft starts from
 
 
 class Eagle3Drafter:
-    """Autoregressive drafter: one layer, a tree of ``width`` nodes from ``depth`` steps of top-k.
+    """Autoregressive drafter: one layer, a tree from some steps of top-k.
 
     A draft starts from its own hidden state and top-k at each request's last
     committed row: the one row that runs through layer and head before drafting.
@@ -32,14 +33,15 @@ class Eagle3Drafter:
 
     name = "eagle3"
     needs_last_row = True
+    expected: torch.Tensor | None = None  # its scores are not kept
 
     def __init__(self, worker: EagleDraftWorker, target_worker: Any, columns: FeatureColumns) -> None:
         self.worker = worker
         self._target_worker = target_worker
         self._columns = columns
-        self.width: int = worker.speculative_num_draft_tokens
-        self.topk: int = worker.topk
-        self.depth: int = worker.speculative_num_steps
+        self._topk: int = worker.topk
+        tree = worker.speculative_num_draft_tokens, worker.topk, worker.speculative_num_steps
+        self.shapes: tuple[VerifyShape, ...] = (VerifyShape(*tree),)
 
     @property
     def runner(self) -> Any:
@@ -90,11 +92,12 @@ class Eagle3Drafter:
             output = self._extend(forward_batch, len(last))
         state = batch.spec_info
         probs = renorm_draft_probs(output.next_token_logits, batch.sampling_info, False)
-        state.topk_p, state.topk_index = fast_topk(probs, self.topk, dim=-1)
+        state.topk_p, state.topk_index = fast_topk(probs, self._topk, dim=-1)
         state.hidden_states = output.hidden_states
 
-    def draft(self, batch: Any) -> Any:
+    def draft(self, batch: Any, activate: Activate) -> Any:
         """See :class:`~whiflash_sglang.drafters.base.Drafter`."""
+        activate(self.shapes[-1])
         with draft_tp_context(self.worker.parallel_layout):
             return self.worker.draft(batch)
 
@@ -102,8 +105,8 @@ class Eagle3Drafter:
         """Zeros of the right shape until :meth:`begin`: SGLang's filter, merge and overlap relay index these."""
         bs, device = state.bonus_tokens.shape[0], state.bonus_tokens.device
         hidden_size, dtype = get_draft_recurrent_hidden_state_spec(self.runner)
-        state.topk_p = torch.zeros((bs, self.topk), dtype=torch.float32, device=device)
-        state.topk_index = torch.zeros((bs, self.topk), dtype=torch.int64, device=device)
+        state.topk_p = torch.zeros((bs, self._topk), dtype=torch.float32, device=device)
+        state.topk_index = torch.zeros((bs, self._topk), dtype=torch.int64, device=device)
         state.hidden_states = torch.zeros((bs, hidden_size), dtype=dtype, device=device)
 
     @staticmethod

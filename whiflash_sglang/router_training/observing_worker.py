@@ -90,7 +90,7 @@ class ObservingWorker(WhiflashWorker):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.router = WatchingRouter(self.observation.seed)
-        runner, widest = self._target_worker.model_runner, max(d.width for d in self._drafters.values())
+        runner, widest = self._target_worker.model_runner, max(shape.width for shape in self._shapes())
         self.signals: NotedSignals = NotedSignals(self.router, runner, widest)
         self._coin = random.Random(self.observation.seed)
         self._notes: dict[str, list[ObservedRound]] = {}
@@ -120,7 +120,7 @@ class ObservingWorker(WhiflashWorker):
         inputs = {}
         for other in (d for d in self._drafters.values() if d is not drafter):
             self.ledger.catch_up(batch, other)
-            inputs[other.name] = other.draft(batch)
+            inputs[other.name] = other.draft(batch, self.runtimes.activate)
         inputs[drafter.name] = super()._draft(batch, drafter)
         for i, req in enumerate(batch.reqs):
             trees = {name: Tree.of(info, i) for name, info in inputs.items()}

@@ -43,6 +43,7 @@ def _neural(config: WhiflashConfig, target: str, hidden_size: int, device: str) 
         config.neural_router_path,
         pair=config.drafters,
         tree_budget=config.ddtree_tree_budget,
+        any_budget=config.takes_any_budget,
         hidden_size=hidden_size,
     )
     trained_for = target_of(checkpoint)

@@ -50,7 +50,9 @@ class RouterCheckpoint:
         return self.w1.shape[1]
 
 
-def load_router(path: str, *, pair: str, tree_budget: int | None, hidden_size: int) -> RouterCheckpoint:
+def load_router(
+    path: str, *, pair: str, tree_budget: int | str | None, hidden_size: int, any_budget: bool = False
+) -> RouterCheckpoint:
     """Load a router and check that it was trained for this run.
 
     Args:
@@ -58,6 +60,7 @@ def load_router(path: str, *, pair: str, tree_budget: int | None, hidden_size: i
         pair: the run's pair of drafters, e.g. ``"df-e3"``.
         tree_budget: the run's DDTree budget; None without DDTree.
         hidden_size: the target's hidden size.
+        any_budget: take a router of another budget.
 
     Raises:
         ValueError: no weights there, other shapes than a two-layer MLP, or a
@@ -70,7 +73,9 @@ def load_router(path: str, *, pair: str, tree_budget: int | None, hidden_size: i
             f"--whiflash-neural-router-path {path!r} reads hidden states of size "
             f"{checkpoint.hidden_size}; the target's are {hidden_size}"
         )
-    _check_config(path, config, pair, tree_budget)
+    _check_config(path, config, pair)
+    if not any_budget:
+        _check_budget(path, config, pair, tree_budget)
     return checkpoint
 
 
@@ -153,22 +158,26 @@ def _positive(path: str, config: dict[str, Any]) -> str:
     return _DRAFTER_NAMES[str(name).lower()]
 
 
-def _check_config(path: str, config: dict[str, Any], pair: str, tree_budget: int | None) -> None:
+def _check_config(path: str, config: dict[str, Any], pair: str) -> None:
     trained_pair = _get(config, "pair")
     if trained_pair is not None and trained_pair != pair:
         raise ValueError(
             f"the router {path!r} was trained for the pair {trained_pair!r}; --whiflash-drafters is {pair!r}"
         )
-    trained_budget = _get(config, "tree_budget")
-    if pair.startswith("ddt") and trained_budget is not None and trained_budget != tree_budget:
-        raise ValueError(
-            f"the router {path!r} was trained for a tree budget of {trained_budget}; "
-            f"--ddtree-tree-budget is {tree_budget}"
-        )
     kind = _get(config, "hidden_state")
     if kind not in (None, "post_norm"):
         raise ValueError(
             f"the router {path!r} reads the hidden state {kind!r}; only 'post_norm' is available"
+        )
+
+
+def _check_budget(path: str, config: dict[str, Any], pair: str, tree_budget: int | str | None) -> None:
+    trained_budget = _get(config, "tree_budget")
+    if pair.startswith("ddt") and trained_budget is not None and trained_budget != tree_budget:
+        raise ValueError(
+            f"the router {path!r} was trained for a tree budget of {trained_budget}; "
+            f"--ddtree-tree-budget is {tree_budget}. Tune its threshold for this budget "
+            "(scripts/tune_threshold.py) and add --whiflash-allow-budget-mismatch to use it all the same"
         )
 
 

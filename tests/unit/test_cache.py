@@ -2,7 +2,7 @@
 
 import pytest
 
-from whiflash_sglang.demo import cache
+from whiflash_sglang import cache
 
 
 @pytest.fixture(autouse=True)
