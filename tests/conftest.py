@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from whiflash_sglang.cpu.environment import prepare
+
 ENGINE_TESTS = Path(__file__).parent / "engine"
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # two processes of two threads each would wait for one another
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-from whiflash_sglang.cpu.environment import prepare
-
 prepare("cpu")
 
 
+@pytest.hookimpl(tryfirst=True)  # before the plugin reads the marks
 def pytest_collection_modifyitems(items):
     """The engine tests are one group of ``--dist loadgroup``."""
     for item in items:
