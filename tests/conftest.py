@@ -18,9 +18,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # two processes of two threads each wou
 prepare("cpu")
 
 
-@pytest.hookimpl(tryfirst=True)  # before the plugin reads the marks
-def pytest_collection_modifyitems(items):
+def pytest_itemcollected(item):
     """The engine tests are one group of ``--dist loadgroup``."""
-    for item in items:
-        if ENGINE_TESTS in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("engine"))
+    if ENGINE_TESTS in item.path.parents:
+        item.add_marker(pytest.mark.xdist_group("engine"))

@@ -32,12 +32,14 @@ class RowCosts:
     Rounds of about equally many rows share a bucket; between buckets the time is
     linear, and it never falls as rows grow. Every round also moves a speed that all
     buckets share, so that a machine that slows down keeps the proportions of those
-    that no round has visited lately.
+    that no round has visited lately. A bucket itself moves only by what its rounds deviate
+    from the latest of all: drift is the speed's alone.
     """
 
     def __init__(self) -> None:
         self._buckets: dict[int, _Bucket] = {}
         self._speed = 1.0
+        self._deviation = 1.0  # of the last rounds, from what was expected of them
 
     def rounds(self, rows: int) -> int:
         """Rounds seen of about so many rows."""
@@ -56,6 +58,8 @@ class RowCosts:
         ratio = min(max(at_speed_1 / bucket.seconds, 1 / _OUTLIER), _OUTLIER)
         if bucket.rounds > _ENOUGH:
             self._speed *= 1 + _DRIFT * (ratio - 1)
+            self._deviation += _DRIFT * (ratio - self._deviation)
+            ratio /= self._deviation
         weight = max(1 / bucket.rounds, _SLOWEST_UPDATE)
         bucket.rows += weight * (rows - bucket.rows)
         bucket.seconds *= 1 + weight * (ratio - 1)

@@ -177,10 +177,12 @@ class Probe:
         self.control: dict = {"pattern": "", "truth": {}, "corruption": 0.0, "seed": 0}
         self.round = 0
         self.coin = random.Random(0)
+        self.mask_backend: Any = None
 
     def install(self, worker_class: type) -> None:
         """Wrap the methods of a worker class; called before a worker exists."""
         probe = self
+        self.watch_masks()
         alloc, route, draft_round, prefill, whole_round = (
             worker_class.alloc_memory_pool,
             worker_class._route,
@@ -237,6 +239,18 @@ class Probe:
         worker_class._verify = verify
         worker_class._prefill = watched_prefill
 
+    def watch_masks(self) -> None:
+        """Remember whose mask the latest verify input was laid into."""
+        from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
+
+        probe, verify_mask = self, AttentionBackend.verify_mask
+
+        def watched(backend: Any) -> Any:
+            probe.mask_backend = backend
+            return verify_mask.fget(backend)
+
+        AttentionBackend.verify_mask = property(watched)
+
     def reload(self) -> None:
         """Read the control file again where it changed."""
         path = self.folder / "control.json"
@@ -273,6 +287,8 @@ class Probe:
                     "slot": int(batch.req_pool_indices[i]),
                     "batch": len(batch.reqs),
                     "score": scores[i],
+                    "mask_is_the_verifys": self.mask_backend
+                    is worker._target_worker.model_runner.attn_backend,
                     "work": {name: vars(work) for name, work in worker.ledger.work.items()},
                     "tokens": tokens[i],
                     "depths": depths[i],

@@ -34,6 +34,8 @@ def test_a_good_config_is_accepted_and_frozen():
         ({"router": "entropy", "entropy_threshold": -1.0}, ["--whiflash-entropy-threshold", "-1.0"]),
         ({"drafters": "ddt-e3"}, ["--whiflash-drafters ddt-e3", "--ddtree-tree-budget", "None"]),
         ({"drafters": "ddt-e3", "ddtree_tree_budget": 513}, ["--ddtree-tree-budget", "513"]),
+        ({"drafters": "ddt-e3", "ddtree_tree_budget": "most"}, ["--ddtree-tree-budget", "'most'", "'auto'"]),
+        ({"calibration": "c.json"}, ["--whiflash-calibration", "'c.json'", "--ddtree-tree-budget"]),
         ({"router": "ddtree"}, ["--whiflash-router", "ddtree", "df-e3"]),
         ({"ddtree_tree_budget": 32}, ["--ddtree-tree-budget", "32", "df-e3"]),
     ],
@@ -53,6 +55,11 @@ def parse(*argv):
 def test_flags_give_config_fields_with_their_types():
     given = parse("--whiflash-router", "entropy", "--whiflash-entropy-threshold", "1.5")
     assert given == {"router": "entropy", "entropy_threshold": 1.5}
+
+
+@pytest.mark.parametrize(("text", "budget"), [("32", 32), ("auto", "auto")])
+def test_a_tree_budget_is_a_number_or_auto(text, budget):
+    assert parse("--ddtree-tree-budget", text) == {"ddtree_tree_budget": budget}
 
 
 def test_no_flags_give_nothing():

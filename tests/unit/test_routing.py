@@ -109,6 +109,11 @@ def test_a_router_trained_for_another_budget_is_refused_with_both(tmp_path):
         load_router(str(tmp_path), pair="ddt-e3", tree_budget=32, hidden_size=HIDDEN)
 
 
+def test_a_router_trained_for_another_budget_is_taken_where_that_is_allowed(tmp_path):
+    write_router(tmp_path, {"pair": "ddt-e3", "tree_budget": 64})
+    load_router(str(tmp_path), pair="ddt-e3", tree_budget=32, hidden_size=HIDDEN, any_budget=True)
+
+
 def test_a_file_that_holds_no_weights_is_refused(tmp_path):
     (tmp_path / "model.safetensors").write_text("no")
     with pytest.raises(ValueError, match="not a safetensors file"):

@@ -45,7 +45,7 @@ def test_free_rows_are_all_taken():
 
 
 def test_dear_rows_are_not_taken():
-    assert AdaptiveBudget(AUTO_LADDER, paced(0.1)).choose(falling(0.5, 0.9)) == AUTO_LADDER[0]
+    assert AdaptiveBudget(AUTO_LADDER, paced(0.1)).choose(falling(0.5, 0.5)) == AUTO_LADDER[0]
 
 
 def test_a_draft_that_is_surer_further_down_gets_more_nodes():
@@ -83,9 +83,13 @@ def test_every_width_is_tried_before_any_is_chosen():
 
 
 def test_a_batch_of_another_size_is_tried_as_well():
-    budget = AdaptiveBudget(AUTO_LADDER, paced(0.1))
-    assert budget.choose(falling(0.5, 0.9, requests=1)) == AUTO_LADDER[0]
-    assert budget.choose(falling(0.5, 0.9, requests=16)) == AUTO_LADDER[-1]  # 16 * 129 rows were never seen
+    pace = paced(0.1)
+    budget = AdaptiveBudget(AUTO_LADDER, pace)
+    tried = []
+    for _ in range(2 * len(AUTO_LADDER)):
+        tried.append(budget.choose(falling(0.5, 0.5, requests=16)))
+        pace.observe("ddtree", 16 * (tried[-1] + 1), 3, times(0.02))
+    assert sorted(tried) == sorted(2 * AUTO_LADDER)
 
 
 def test_rounds_of_another_drafter_tell_what_a_second_is_worth_but_not_what_rows_cost():
