@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from sglang.srt.arg_groups.overrides import resolving_view
-from sglang.srt.runtime_context import get_spec
+from sglang.srt.runtime_context import get_parallel, get_spec
 from sglang.srt.speculative.draft_worker_common import build_draft_tp_worker
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker
 from sglang.srt.speculative.spec_utils import draft_pp_context, draft_tp_context
@@ -59,7 +59,7 @@ def load_drafters(server_args: Any, gpu_id: int, nccl_port: int, target_worker: 
 def _pace(config: WhiflashConfig, runner: Any) -> Pace | None:
     if config.ddtree_tree_budget != AUTO:
         return None
-    file = calibration_file(config.calibration, runner) if runner.tp_rank == 0 else None
+    file = calibration_file(config.calibration, runner) if get_parallel().tp_rank == 0 else None
     return Pace(DDTreeDrafter.name, file)
 
 

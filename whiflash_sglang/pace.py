@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from sglang.srt.runtime_context import get_parallel
 
 from whiflash_sglang.cache import cache_dir
 from whiflash_sglang.clock import COMMIT, DRAFT, PARTS, VERIFY
@@ -86,7 +87,7 @@ def calibration_file(given: str | None, runner: Any) -> Path:
     cuda = runner.device == "cuda"
     device = torch.cuda.get_device_name() if cuda else f"cpu-{torch.get_num_threads()}-threads"
     config = runner.model_config
-    parts = (config.model_path, device, config.dtype, runner.tp_size)
+    parts = (config.model_path, device, config.dtype, get_parallel().tp_size)
     digest = hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
     model = re.sub(r"[^\w.-]+", "-", Path(config.model_path).name)
     return cache_dir() / "calibration" / f"{model}-{digest}.json"
