@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 from sglang.srt.speculative.spec_registry import CustomSpecAlgo
@@ -12,6 +13,7 @@ from whiflash_sglang.drafters.configs import Drafts, read_drafts, read_hf_config
 from whiflash_sglang.drafters.weights import check_dflash, check_eagle3
 from whiflash_sglang.refusals import refuse_arguments, refuse_target
 from whiflash_sglang.routing.checkpoint import load_router
+from whiflash_sglang.row_costs import RowCosts
 
 logger = logging.getLogger(__name__)
 
@@ -169,10 +171,10 @@ def _refuse_kernels_without_a_device(config: WhiflashConfig, device: str) -> Non
 
 
 def check_checkpoints(config: WhiflashConfig, drafts: Drafts) -> None:
-    """Check tensor names and shapes of both drafts and of a neural router, in the launcher.
+    """Check tensor names and shapes of both drafts and of a neural router, and a calibration, in the launcher.
 
     Raises:
-        ValueError: a checkpoint that does not fit, by flag.
+        ValueError: a checkpoint that does not fit or a file that is none, by flag.
     """
     check_eagle3(config, drafts)
     check_dflash(config, drafts)
@@ -184,6 +186,8 @@ def check_checkpoints(config: WhiflashConfig, drafts: Drafts) -> None:
             any_budget=config.takes_any_budget,
             hidden_size=drafts.target.hidden_size,
         )
+    if config.calibration is not None and Path(config.calibration).exists():
+        RowCosts.load(Path(config.calibration))
 
 
 def _check_tree(steps: int, topk: int, tokens: int) -> None:
