@@ -47,7 +47,8 @@ def test_the_mask_is_the_one_that_the_verify_of_that_width_reads(first_run):
 def test_a_round_tells_how_many_tokens_its_tree_was_expected_to_yield(first_run):
     _, results, _ = first_run
     rounds = [Round(*r) for result in results for r in result["meta_info"][META_KEY]]
-    assert rounds and all(1 < r.expected <= r.drafted + 1 for r in rounds)
+    assert rounds
+    assert all(1 < r.expected <= r.drafted + 1 for r in rounds)
 
 
 def test_what_rows_cost_is_kept_in_the_named_file(first_run, calibration):
