@@ -316,6 +316,20 @@ _CPU = (
         members="draft_model_runner topk speculative_num_steps",
     ),
     _needs("kernels.ops.speculative.spec_tree", "TreeMaskMode", members="QLEN_ONLY"),
+    _needs("srt.layers.quantization.unquant", "UnquantizedLinearMethod.apply", "layer x bias"),
+    _needs(
+        "srt.layers.logits_processor",
+        "LogitsProcessor",
+        members="_compute_lm_head use_fp32_lm_head rl_on_policy_target",
+    ),
+    _needs("srt.layers.logits_processor", "should_apply_lm_head_quant_method", "lm_head quant_method"),
+    _needs("srt.models.dflash", "_project_candidate_logits", "hidden lm_head num_org use_quant_head"),
+    _needs(
+        "srt.managers.scheduler_components.weight_updater",
+        "SchedulerWeightUpdaterManager",
+        members="update_weights_from_disk update_weights_from_distributed update_weights_from_tensor "
+        "update_weights_from_ipc",
+    ),
 )
 
 REQUIREMENTS = (*_PLUGIN, *_HOOKED, *_WORKER, *_DRAFTERS, *_CATCH_UP, *_VERIFY_RUNTIMES, *_SAMPLING, *_CPU)

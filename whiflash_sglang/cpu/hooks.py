@@ -43,8 +43,10 @@ def _use_torch_qk_norm(result: None, attention: Any, *args: Any, **kwargs: Any) 
 
 
 def _create_attention_backend(runner: Any) -> Any:
+    from whiflash_sglang.cpu import linear
     from whiflash_sglang.cpu.attention import CpuAttnBackend
 
+    linear.install()  # here, since only a process that computes gets here, with any algorithm
     return CpuAttnBackend(runner)
 
 
